@@ -1,5 +1,4 @@
-// Command fakeruntime is a model server without a model, which fails in every way
-// that it is told to: see package functionstest.
+// Command fakeruntime is a model server without a model, which fails on demand: see package functionstest.
 package main
 
 import (

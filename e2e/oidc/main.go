@@ -1,6 +1,7 @@
-// Command oidc is an OpenID provider for tests: the example of github.com/zitadel/oidc, a certified library, with one client,
-// "rouse", and its users test-user@HOST and test-user2, both with the password "verysecure" and verified addresses at zitadel.ch. What it
-// says of them is not in its tokens: it wants to be asked. It is a module of its own, so that nothing else depends on that library.
+// Command oidc is an OpenID provider for tests: the example of github.com/zitadel/oidc with one client, "rouse", and
+// its users test-user@HOST and test-user2, both with the password "verysecure" and verified addresses at zitadel.ch.
+// Its tokens do not have what it says of them: it wants to be asked. It is a module of its own, so that nothing else
+// depends on that library.
 //
 //	oidc --issuer http://localhost:9998/ --redirect URL [--secret SECRET] [--cert FILE --key FILE]
 package main

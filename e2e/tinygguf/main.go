@@ -1,13 +1,10 @@
-// Command tinygguf writes a model whose answers are known. To any prompt it answers " w0 w1 w2 …" up to the number of
-// words, and ends. With -words 0 it repeats the words w0 to w63 until it is stopped. With -think n it thinks: its first
-// word is <think>, and after n more comes </think>. Tests use it where an answer must last, or must be the same in
-// every runtime that reads GGUF. With -layout it writes one of a public model's layout with random weights instead.
+// Command tinygguf writes a model that answers " w0 w1 w2 …" to any prompt, up to the number of words, and ends. With
+// -words 0 it repeats w0 to w63 until it is stopped. With -think n its first word is <think>, and after n more comes
+// </think>. With -layout it writes one of a public model's layout with random weights instead.
 //
-// It is a llama with nothing in its layers: attention and feed-forward are zero,
-// so that a token's embedding reaches the output as it is. The embedding is
-// one-hot and says which word the token is (0: none); the output matrix has a
-// large value where one word follows another. More layers change nothing but the
-// time that a token takes.
+// It is a llama whose attention and feed-forward are zero, so a token's embedding reaches the output as it is. The
+// embedding is one-hot and says which word the token is (0: none); the output matrix has a large value where one word
+// follows another. More layers only take time.
 package main
 
 import (
@@ -61,7 +58,6 @@ func run(args []string) error {
 	return errors.Join(err, w.Flush(), f.Close())
 }
 
-// Types of tokens, as llama.cpp numbers them.
 const (
 	normal  = 1
 	unknown = 2
@@ -69,13 +65,11 @@ const (
 	byteful = 6
 )
 
-// end is the token that ends an answer: </s>.
 const end = 2
 
 // cycle is how many words a model that never ends has.
 const cycle = 64
 
-// vocabulary is a SentencePiece vocabulary in which any text can be written.
 type vocabulary struct {
 	tokens []string
 	types  []int32
@@ -88,7 +82,6 @@ func (v *vocabulary) add(token string, kind int32) {
 	v.scores = append(v.scores, -float32(len(v.tokens)))
 }
 
-// write writes the model.
 func write(dst io.Writer, words, think, layers, context int) error {
 	var v vocabulary
 	v.add("<unk>", unknown)
@@ -101,7 +94,7 @@ func write(dst io.Writer, words, think, layers, context int) error {
 	for c := '!'; c <= '~'; c++ {
 		v.add(string(c), normal)
 	}
-	first := len(v.tokens) // w0
+	first := len(v.tokens)
 	n := words
 	if n == 0 {
 		n = cycle
@@ -177,11 +170,10 @@ func (v *vocabulary) metadata(g *gguf.Writer, thinks bool) {
 		"{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}")
 }
 
-// large makes one token certain against all others, at any temperature that clients use.
+// large makes one token certain at any temperature that clients use.
 const large = 32
 
-// matrix adds a matrix that is large where set says so, and zero elsewhere; without rows, the weights of a norm that
-// only scales.
+// matrix adds a matrix that is large where set says so, and zero elsewhere; without rows, the weights of a norm.
 func matrix(g *gguf.Writer, name string, cols, rows int, set func(row, col int) bool) {
 	dims := []int{cols, rows}
 	if rows == 0 {

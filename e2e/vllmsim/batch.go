@@ -7,50 +7,45 @@ import (
 
 // Timing is how long things take.
 type Timing struct {
-	// Prefill is for each token of a prompt that is not in the cache.
+	// of a token of a prompt that is not in the cache
 	Prefill time.Duration
-	// Step is for every step, and Sequence for each sequence that decodes in it.
+	// of every step, and of each sequence that decodes in it
 	Step, Sequence time.Duration
 }
 
 // BatchConfig is the size of an engine. Every number must be above 0 but Adapters.
 type BatchConfig struct {
-	// Sequences run at once; others wait.
-	Sequences int
-	// BlockTokens is the size of a KV block, Blocks the number of blocks.
+	Sequences           int
 	BlockTokens, Blocks int
-	// Adapters may be in one batch. 0: any number.
+	// in one batch; 0: any number
 	Adapters int
-	// Events records the changes of the prefix cache, for [Batch.Events].
-	Events bool
-	Timing Timing
+	Events   bool
+	Timing   Timing
 }
 
 // Sequence is one text in the making. The caller fills the first group.
 type Sequence struct {
-	// Adapter is the LoRA adapter, empty for the base model.
 	Adapter string
-	// Tokens are the prompt and then the output; Prompt is how many belong to the first.
+	// the prompt, whose length is Prompt, and then the output
 	Tokens []Token
 	Prompt int
 
-	// Generated counts the tokens of the output so far.
+	// tokens of the output so far
 	Generated int
-	// Cached are the tokens of the prompt that were found in the cache. Stale are those of them that were computed with weights that
-	// are gone.
+	// Cached tokens of the prompt were in the cache, Stale of them computed with weights that are gone.
 	Cached, Stale int
 
 	running  bool
 	computed int // tokens whose KV entries exist
-	planned  int // of which how many come in this step
+	planned  int // to be computed in this step
 	blocks   []int
 	hashes   []uint64 // of the full blocks of Tokens, as far as they are known
 }
 
-// Done says that the output is complete.
+// Done reports whether the output is complete.
 func (s *Sequence) Done() bool { return s.Prompt+s.Generated >= len(s.Tokens) }
 
-// Running says that it is in the batch.
+// Running reports whether it is in the batch.
 func (s *Sequence) Running() bool { return s.running }
 
 // Batch is the scheduler.
@@ -64,9 +59,9 @@ type Batch struct {
 
 // Counts are totals since the start.
 type Counts struct {
-	// Queries and Hits are tokens of prompts that the prefix cache was asked for and had.
+	// tokens of prompts that the prefix cache was asked for and had
 	Queries, Hits int
-	// Stale are hits on blocks that were computed with weights that are gone.
+	// hits on blocks that were computed with weights that are gone
 	Stale int
 }
 
@@ -77,8 +72,7 @@ func NewBatch(cfg BatchConfig) *Batch {
 	return b
 }
 
-// Add queues a sequence. It reports false where the sequence never fits: its
-// tokens need more blocks than there are.
+// Add queues a sequence. It returns false if its tokens need more blocks than there are.
 func (b *Batch) Add(s *Sequence) bool {
 	if len(s.Tokens) == 0 || b.blocksOf(len(s.Tokens)) > b.cfg.Blocks {
 		return false
@@ -87,7 +81,7 @@ func (b *Batch) Add(s *Sequence) bool {
 	return true
 }
 
-// Remove takes a sequence out, whatever its state. Its blocks stay in the prefix cache.
+// Remove takes a sequence out. Its blocks stay in the prefix cache.
 func (b *Batch) Remove(s *Sequence) {
 	same := func(o *Sequence) bool { return o == s }
 	b.waiting = slices.DeleteFunc(b.waiting, same)
@@ -95,7 +89,6 @@ func (b *Batch) Remove(s *Sequence) {
 	b.release(s)
 }
 
-// release gives back the blocks of a sequence that leaves.
 func (b *Batch) release(s *Sequence) {
 	s.running = false
 	for _, block := range slices.Backward(s.blocks) { // the end of a prefix is evicted before its beginning
@@ -107,11 +100,11 @@ func (b *Batch) release(s *Sequence) {
 // Load is the waiting and the running work.
 type Load struct {
 	Running, Waiting int
-	// Usage is the share of blocks that are in use, 0 to 1.
+	// 0 to 1
 	Usage float64
-	// RunningTokens are held in the cache by sequences that run; WaitingTokens are those of prompts that wait.
+	// RunningTokens have KV entries; WaitingTokens are of prompts.
 	RunningTokens, WaitingTokens int
-	// RunningAdapters and WaitingAdapters are sorted and have no doubles.
+	// sorted and distinct
 	RunningAdapters, WaitingAdapters []string
 }
 
@@ -139,13 +132,13 @@ func adapters(names []string) []string {
 // Counts returns the totals.
 func (b *Batch) Counts() Counts { return b.counts }
 
-// All returns every sequence that runs or waits, those that run first.
+// All returns running sequences, then waiting ones.
 func (b *Batch) All() []*Sequence { return slices.Concat(b.running, b.waiting) }
 
-// Reset forgets the prefix cache. It reports false, and does nothing, while blocks are in use.
+// Reset forgets the prefix cache. It returns false, and does nothing, while blocks are in use.
 func (b *Batch) Reset() bool { return b.pool.reset() }
 
-// Spoil marks everything in the prefix cache as computed with weights that are gone.
+// Spoil marks the prefix cache as computed with weights that are gone.
 func (b *Batch) Spoil() { b.pool.epoch++ }
 
 func (b *Batch) blocksOf(tokens int) int {

@@ -2,15 +2,14 @@ package vllmsim
 
 import "container/list"
 
-// pool is the KV cache: blocks that are held by sequences, and free ones, of
-// which those with a name still hold what a prefix needs until they are taken.
+// pool is the KV cache. Named free blocks still hold what a prefix needs.
 type pool struct {
 	blocks []block
-	// unused are the free blocks; the front is taken first.
+	// the free blocks; the front is taken first
 	unused *list.List
 	byHash map[uint64]int
 	free   int
-	// epoch counts how often the weights were lost; blocks of another epoch are stale.
+	// counts how often the weights were lost; blocks of another epoch are stale
 	epoch  int
 	noting bool
 	events []Event
@@ -32,7 +31,7 @@ func newPool(n int) *pool {
 	return p
 }
 
-// take gives the free block that was unused for the longest time; there must be one.
+// take takes the free block that was unused for the longest time; there must be one.
 func (p *pool) take() int {
 	i := p.unused.Front().Value.(int)
 	p.forget(i)
@@ -40,7 +39,6 @@ func (p *pool) take() int {
 	return i
 }
 
-// hold adds a holder, also to a block that is free.
 func (p *pool) hold(i int) {
 	b := &p.blocks[i]
 	if b.holders == 0 {
@@ -65,7 +63,7 @@ func (p *pool) release(i int) {
 	}
 }
 
-// name says what a full block holds, and whether it is the first to. Where another block has the name, this one stays nameless.
+// name returns whether the block is the first with hash.
 func (p *pool) name(i int, hash uint64) bool {
 	b := &p.blocks[i]
 	if b.named {

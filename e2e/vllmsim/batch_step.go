@@ -9,16 +9,15 @@ import (
 
 // Work is one step.
 type Work struct {
-	// Duration is the time that it takes.
 	Duration time.Duration
-	// Prefill and Decode are the tokens that it computes.
+	// in tokens
 	Prefill, Decode int
-	// Started are the sequences that came in from the queue with this step.
+	// came in from the queue
 	Started []*Sequence
 }
 
-// Plan chooses the next step. Where admit is false, nothing comes in from the queue. The second result is false where there is nothing
-// to compute.
+// Plan chooses the next step. Without admit, nothing comes in from the queue. The second result is false if there is
+// nothing to compute.
 func (b *Batch) Plan(admit bool) (Work, bool) {
 	var w Work
 	if admit {
@@ -39,11 +38,11 @@ func (b *Batch) Plan(admit bool) (Work, bool) {
 	return w, true
 }
 
-// target is how many tokens must have been computed to produce the next one.
+// target is how many tokens the next one needs computed.
 func (s *Sequence) target() int { return s.Prompt + s.Generated }
 
-// admit lets sequences in from the queue, in order, each with the blocks of all its tokens. One whose adapter has no
-// place is passed over; one without blocks ends it.
+// Each sequence gets the blocks of all its tokens. One whose adapter has no place is passed over; one without blocks
+// ends admission.
 func (b *Batch) admit(w *Work) {
 	for i := 0; i < len(b.waiting) && len(b.running) < b.cfg.Sequences; {
 		s := b.waiting[i]
@@ -88,8 +87,8 @@ func (b *Batch) adapterFits(name string) bool {
 	return used[name] || len(used) < b.cfg.Adapters
 }
 
-// lookup finds the blocks that the cache has of the beginning of s, and how many
-// of their tokens are stale. The last token is always computed, since its result is wanted.
+// lookup finds the cached blocks of the beginning of s, and how many of their tokens are stale. The last token is
+// always computed, for its result.
 func (b *Batch) lookup(s *Sequence) (blocks []int, stale int) {
 	for i := 0; (i+1)*b.cfg.BlockTokens < s.target(); i++ {
 		block, found := b.pool.byHash[b.hash(s, i)]
@@ -104,7 +103,7 @@ func (b *Batch) lookup(s *Sequence) (blocks []int, stale int) {
 	return blocks, stale
 }
 
-// hash names the block i of s by everything up to its end, and by the adapter.
+// hash names block i of s by everything up to its end, and by the adapter.
 func (b *Batch) hash(s *Sequence, i int) uint64 {
 	for len(s.hashes) <= i {
 		h := fnv.New64a()
@@ -127,8 +126,7 @@ func (b *Batch) hash(s *Sequence, i int) uint64 {
 	return s.hashes[i]
 }
 
-// Commit counts what the last plan computed. It returns the sequences that have
-// one token more, and those that are complete and have left the batch.
+// Commit returns the sequences that have one token more, and those that are complete and have left the batch.
 func (b *Batch) Commit() (produced, finished []*Sequence) {
 	b.running = slices.DeleteFunc(b.running, func(s *Sequence) bool {
 		if s.planned == 0 { // it came in, or its last plan was counted
@@ -150,7 +148,6 @@ func (b *Batch) Commit() (produced, finished []*Sequence) {
 	return produced, finished
 }
 
-// advance adds what was planned, and names the blocks that became full.
 func (b *Batch) advance(s *Sequence) {
 	full := s.computed / b.cfg.BlockTokens
 	s.computed += s.planned

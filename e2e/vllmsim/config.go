@@ -27,9 +27,9 @@ const (
 // Adapter is a LoRA adapter.
 type Adapter struct {
 	Name, Path string
-	// lost: it was dropped with the weights, and makes garbage until it is loaded again.
+	// dropped with the weights; makes garbage until loaded again
 	lost bool
-	// unapplied: a wake has lost it, and the model itself answers for it until it is loaded again (vllm-project/vllm#53888).
+	// lost by a wake: the model itself answers until it is loaded again (vllm-project/vllm#53888)
 	unapplied bool
 }
 
@@ -37,74 +37,66 @@ type Adapter struct {
 type Config struct {
 	Surface Surface // default VLLM
 	Model   string
-	// Names are the model's names for clients. Default: Model.
+	// Names are for clients. Default: Model.
 	Names []string
-	// APIKeys are the accepted keys. Empty: no key is needed.
+	// Empty: no key is needed.
 	APIKeys []string
 
 	// MaxModelLen bounds prompt and output together, in tokens. Default 8192.
 	MaxModelLen int
-	// MaxSeqs run at once. Default 256.
+	// Default 256.
 	MaxSeqs int
 
-	// Weights is the size of the model in bytes. Default: two bytes for each parameter in the model's name ("8B"), else
-	// 1 GiB.
+	// Weights is in bytes. Default: two for each parameter in the model's name ("8B"), else 1 GiB.
 	Weights int64
-	// Residue stays on the device while asleep: the context and what no pool holds. Default 512 MiB.
+	// Residue stays on the device while asleep, in bytes. Default 512 MiB.
 	Residue int64
-	// Utilization is the share of the device that is taken. Default 0.9.
+	// Default 0.9.
 	Utilization float64
-	// Device says where the device is. Without Dir, the server has one of its own, of
-	// Device.Memory bytes (default 80 GiB).
+	// Without Device.Dir, the server has a device of its own, of Device.Memory bytes (default 80 GiB).
 	Device device.Config
 
-	// DevMode opens the administrative endpoints. Sleep lets memory be released; without it, vLLM keeps its memory
-	// asleep.
+	// DevMode opens the administrative endpoints. Without Sleep, memory is not released.
 	DevMode, Sleep bool
-	// WeightsBackup keeps weights in host memory while they are released (SGLang); else they are lost.
+	// SGLang: without it, weights are lost while they are released.
 	WeightsBackup bool
-	// LoRA allows adapters, RuntimeLoRA lets them be loaded over HTTP.
+	// RuntimeLoRA lets adapters be loaded over HTTP.
 	LoRA, RuntimeLoRA bool
 	MaxLoRAs          int // default 1
 	Adapters          []Adapter
 
-	// Metrics opens /metrics on servers that need a flag for it (SGLang, llama-server).
-	Metrics bool
-	// KVEvents is where events of the prefix cache are published; empty: nowhere.
+	// Metrics opens /metrics in SGLang and llama-server.
+	Metrics  bool
 	KVEvents KVEvents
-	// OldMetrics uses the names that vLLM had before version 0.10; no answer has the ids of its tokens.
+	// the names before vLLM 0.10, and no ids of tokens
 	OldMetrics bool
 
-	// TimeScale multiplies every time. 0: as fast as possible; 1: real time.
+	// TimeScale multiplies every time. 0: as fast as possible.
 	TimeScale float64
 	Timing    Timing // default 20 µs a prompt token, 8 ms a step, 50 µs a sequence
-	// FirstSleep multiplies the time of the first sleep at level 1, which pins host memory that later ones find pinned. Default 1.
+	// FirstSleep multiplies the first sleep at level 1, which pins host memory. Default 1.
 	FirstSleep float64
-	// LoadTime, SleepTime, WakeTime and ReloadTime (of the weights, after level 2) replace
-	// the size of the weights by the bandwidth of host or disk. Negative: none at all.
+	// These replace times computed from bandwidths (ReloadTime: after level 2). Negative: none at all.
 	LoadTime, SleepTime, WakeTime, ReloadTime time.Duration
 
-	// Faults are active from the start; see [Faults].
 	Faults []string
 	// Log receives lines like vLLM's. Nil: none.
 	Log io.Writer
-	// Pause names a file with a number: while it exists, streams wait behind that many tokens. Empty: they never do.
+	// Pause names a file with a number: while it exists, streams wait behind that many tokens.
 	Pause string
-	// Kill ends the process, for crashes. Nil: the server only plays dead.
+	// Kill ends the process. Nil: the server only plays dead.
 	Kill func()
 }
 
 const (
-	blockTokens   = 16        // of a KV block
-	kvTokenBytes  = 128 << 10 // of a token in the KV cache
-	hostBandwidth = 25e9      // bytes a second, of weights to and from host memory
-	diskBandwidth = 3e9       // of weights from disk
+	blockTokens   = 16
+	kvTokenBytes  = 128 << 10
+	hostBandwidth = 25e9 // bytes a second, of weights to and from host memory
+	diskBandwidth = 3e9  // of weights from disk
 )
 
-// parameters finds "8B" or "0.5b" in a model's name.
 var parameters = regexp.MustCompile(`(?i)(?:^|[-_/ ])(\d+(?:\.\d+)?)b(?:$|[-_./ ])`)
 
-// withDefaults sets the unset fields.
 func (c Config) withDefaults() Config {
 	c.Surface = cmp.Or(c.Surface, VLLM)
 	if len(c.Names) == 0 {
@@ -134,7 +126,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate checks the values that withDefaults has set.
 func (c Config) validate() error {
 	if _, known := servers[c.Surface]; !known {
 		return fmt.Errorf("--surface %q: want one of vllm, sglang, llamacpp, rayserve", c.Surface)

@@ -7,36 +7,34 @@ import (
 	"time"
 )
 
-// errDead is the error of every request once the engine has died.
 var errDead error = said("EngineCore encountered an issue. See stack trace (above) for the root cause.")
 
-// engine is the batch, its clock, and the state of its memory.
 type engine struct {
 	cfg     Config
 	metrics *metrics
-	// work wakes the loop; it holds one token, since one look at the batch sees everything.
+	// wakes the loop; one token, since one look at the batch sees everything
 	work chan struct{}
-	// lost says that a device is gone; nil: none can be. Set before the first step.
+	// reports that a device is gone; may be nil; set before the first step
 	lost func() bool
-	// turn is held while sleep or weights change: one change at a time, as vLLM's engine core does.
+	// held while sleep or weights change
 	turn chan struct{}
 
 	mu    sync.Mutex // guards all that follows
 	batch *Batch
 	jobs  map[*Sequence]*job
-	// paused: no waiting request starts; running ones continue.
+	// no waiting request starts; running ones continue
 	paused bool
-	// asleep are the tags whose memory is released.
+	// tags whose memory is released
 	asleep map[string]bool
 	level  int
-	// garbage says that the weights in memory are none.
+	// the weights in memory are invalid
 	garbage bool
-	pinned  bool // it has slept at level 1: its host memory is pinned
+	pinned  bool // host memory, by a sleep at level 1
 	dead    bool
 	died    chan struct{} // closed when dead is set
-	drained chan struct{} // closed when the batch is next empty; nil without a waiter
+	drained chan struct{} // closed when the batch is next empty; may be nil
 
-	publisher *publisher // nil: nothing is published
+	publisher *publisher // may be nil
 }
 
 func newEngine(cfg Config, m *metrics) *engine {
@@ -46,7 +44,6 @@ func newEngine(cfg Config, m *metrics) *engine {
 	}
 }
 
-// open makes the batch, when memory has told the number of blocks.
 func (e *engine) open(blocks int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -61,7 +58,6 @@ func (e *engine) open(blocks int) {
 	e.metrics.opened(blocks)
 }
 
-// pass lets d of simulated time pass, or returns the end of ctx.
 func (e *engine) pass(ctx context.Context, d time.Duration) error {
 	d = time.Duration(float64(d) * e.cfg.TimeScale)
 	if d <= 0 {
@@ -75,8 +71,7 @@ func (e *engine) pass(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// loop steps the batch until ctx ends or the engine dies. Steps follow one another
-// without a gap, however late the clock wakes it.
+// Steps follow one another without a gap, however late the clock wakes the loop.
 func (e *engine) loop(ctx context.Context) {
 	var due time.Time
 	for {
@@ -107,7 +102,7 @@ func (e *engine) loop(ctx context.Context) {
 				return
 			}
 		} else {
-			runtime.Gosched() // lets the readers of the tokens run
+			runtime.Gosched()
 		}
 		e.mu.Lock()
 		if e.lost != nil && e.lost() {
@@ -120,7 +115,7 @@ func (e *engine) loop(ctx context.Context) {
 	}
 }
 
-// plan is the next step. The lock is held.
+// plan is called with mu held.
 func (e *engine) plan() (Work, bool) {
 	if e.batch == nil || e.dead || len(e.asleep) > 0 {
 		return Work{}, false
@@ -134,7 +129,7 @@ func (e *engine) plan() (Work, bool) {
 	return w, some
 }
 
-// commit counts a step. The lock is held.
+// commit is called with mu held.
 func (e *engine) commit() {
 	produced, finished := e.batch.Commit()
 	e.publisher.publish(e.batch.Events())
@@ -153,7 +148,7 @@ func (e *engine) commit() {
 	e.batchChanged()
 }
 
-// finishJob takes a job out of the engine. The lock is held.
+// finishJob is called with mu held.
 func (e *engine) finishJob(j *job, reason string, now time.Time) {
 	delete(e.jobs, j.seq)
 	j.reason = reason
@@ -161,7 +156,7 @@ func (e *engine) finishJob(j *job, reason string, now time.Time) {
 	e.metrics.finished(j, now)
 }
 
-// batchChanged publishes the load, and ends a drain once nothing runs. The lock is held.
+// batchChanged is called with mu held.
 func (e *engine) batchChanged() {
 	e.metrics.load(e.batch)
 	if e.drained != nil && len(e.jobs) == e.waitingFresh() {
@@ -170,7 +165,7 @@ func (e *engine) batchChanged() {
 	}
 }
 
-// waitingFresh counts the requests that have not started: a drain does not wait for them. The lock is held.
+// A drain does not wait for requests that have not started. mu is held.
 func (e *engine) waitingFresh() int {
 	n := 0
 	for _, j := range e.jobs {
@@ -181,14 +176,13 @@ func (e *engine) waitingFresh() int {
 	return n
 }
 
-// submit queues a job. An error says why it can't be.
 func (e *engine) submit(j *job) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
 	case e.dead:
 		return errDead
-	case len(e.asleep) > 0 && e.cfg.Surface == SGLang: // vllm-project/vllm#15483; a vLLM pauses its scheduler to sleep, and requests wait
+	case len(e.asleep) > 0 && e.cfg.Surface == SGLang: // vllm-project/vllm#15483; vLLM pauses its scheduler to sleep, and requests wait
 		e.die("CUDA error: an illegal memory access was encountered")
 		return errDead
 	}
@@ -202,7 +196,6 @@ func (e *engine) submit(j *job) error {
 	return nil
 }
 
-// cancel takes a job out whose client has left, or which is over.
 func (e *engine) cancel(j *job) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -215,15 +208,14 @@ func (e *engine) cancel(j *job) {
 	e.wakeLoop()
 }
 
-// wakeLoop makes the loop look at the batch.
 func (e *engine) wakeLoop() {
 	select {
 	case e.work <- struct{}{}:
-	default: // it will look anyway
+	default:
 	}
 }
 
-// abortAll ends everything. The lock is held.
+// abortAll is called with mu held.
 func (e *engine) abortAll() {
 	now := time.Now()
 	for _, s := range e.batch.All() {
@@ -233,7 +225,7 @@ func (e *engine) abortAll() {
 	e.batchChanged()
 }
 
-// resetCache forgets the prefix cache. It reports false, and does nothing, while blocks are in use.
+// resetCache returns false, and does nothing, while blocks are in use.
 func (e *engine) resetCache() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -246,7 +238,7 @@ func (e *engine) isDead() bool {
 	return e.dead
 }
 
-// die ends the engine for good. The lock is held.
+// die is called with mu held.
 func (e *engine) die(cause string) {
 	if e.dead {
 		return
@@ -262,23 +254,22 @@ func (e *engine) die(cause string) {
 	close(e.died)
 }
 
-// job is one sequence and its waiter. The engine's lock guards it.
+// The engine's lock guards a job.
 type job struct {
 	seq *Sequence
-	// natural is why it ends when its output is complete; reason is why it ended.
+	// natural: when its output is complete
 	natural, reason string
-	// stopped is the stop string that it ends with.
+	// the stop string that it ends with
 	stopped string
 	err     error
 	over    bool
-	// changed wakes the reader; it holds one token, since one look sees everything.
+	// wakes the reader; one token, since one look sees everything
 	changed chan struct{}
 
 	arrived, begun, first, last time.Time
 }
 
-// start records when the job is first computed. Lost weights, and KV entries that were computed with them, turn its
-// output into garbage.
+// Lost weights, and KV entries computed with them, spoil the output.
 func (j *job) start(now time.Time, garbage bool) {
 	if !j.begun.IsZero() {
 		return
@@ -311,12 +302,11 @@ func (j *job) finish() {
 func (j *job) wake() {
 	select {
 	case j.changed <- struct{}{}:
-	default: // it has not looked since the last time
+	default:
 	}
 }
 
-// progress waits until a job has more than have tokens or is over, and returns
-// all that it has. The tokens may be read after that; they do not change any more.
+// progress waits until a job has more than have tokens or is over, and returns all that it has.
 func (e *engine) progress(ctx context.Context, j *job, have int) (tokens []Token, over bool, err error) {
 	for {
 		e.mu.Lock()

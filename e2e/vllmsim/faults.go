@@ -14,9 +14,9 @@ import (
 // Header carries the faults of one request.
 const Header = "X-Vllmsim-Fault"
 
-// Faults is a list of faults to inject, written KIND[=VALUE][@SKIP][xTIMES] and separated by semicolons. A fault spares
+// Faults is a list of faults to inject, written KIND[=VALUE][@SKIP][xTIMES] and separated by semicolons: each spares
 // the first SKIP occasions and then happens TIMES times (default: always). The kinds are at requestFaults and
-// otherFaults. The zero value has no faults. It is safe for concurrent use.
+// otherFaults. It is safe for concurrent use.
 type Faults struct {
 	mu   sync.Mutex // guards list
 	list []fault
@@ -28,7 +28,6 @@ type fault struct {
 	times       int // -1: always
 }
 
-// Which value a kind takes.
 type valueOf int
 
 const (
@@ -55,10 +54,8 @@ var requestFaults = map[string]valueOf{"status": aNumber, "cut": aNumber, "eof":
 //	garbage-reload    invalid weights stay invalid when they are loaded again
 var otherFaults = map[string]valueOf{"hang-wake": noValue, "garbage-wake": noValue, "unapplied-wake": noValue, "garbage-reload": noValue}
 
-// faultForm is KIND[=VALUE][@SKIP][xTIMES].
 var faultForm = regexp.MustCompile(`^([a-z-]+?)(?:=([0-9a-z.µ]+?))?(?:@(\d+))? ?(?:x(\d+))?$`)
 
-// parseFault reads one fault.
 func parseFault(text string) (fault, error) {
 	m := faultForm.FindStringSubmatch(strings.TrimSpace(text))
 	if m == nil {
@@ -92,7 +89,6 @@ func parseFault(text string) (fault, error) {
 	return f, nil
 }
 
-// parseFaults reads a list with semicolons.
 func parseFaults(texts ...string) ([]fault, error) {
 	var all []fault
 	for _, t := range texts {
@@ -122,7 +118,7 @@ func (f *Faults) Set(texts ...string) error {
 	return nil
 }
 
-// take is an occasion for faults of some kinds: it returns those that happen now.
+// take is an occasion for some kinds, and returns the faults that happen now.
 func (f *Faults) take(wanted func(kind string) bool) (now []fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -143,12 +139,10 @@ func (f *Faults) take(wanted func(kind string) bool) (now []fault) {
 	return now
 }
 
-// happens is an occasion for one kind.
 func (f *Faults) happens(kind string) bool {
 	return len(f.take(func(k string) bool { return k == kind })) > 0
 }
 
-// ofRequest is the occasion of one request that generates.
 func (f *Faults) ofRequest(r *http.Request) (injected, error) {
 	isRequest := func(kind string) bool { _, found := requestFaults[kind]; return found }
 	var own Faults
@@ -158,7 +152,7 @@ func (f *Faults) ofRequest(r *http.Request) (injected, error) {
 	return injectedOf(slices.Concat(f.take(isRequest), own.take(isRequest))), nil
 }
 
-// injected are the faults of one request, parsed. A number is -1 where there is none.
+// Numbers are -1 without a fault.
 type injected struct {
 	status                       int
 	cut, eof, errorEvent, killed int

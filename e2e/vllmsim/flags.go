@@ -17,17 +17,15 @@ import (
 // Command is a command line, read.
 type Command struct {
 	Config Config
-	// Host, Port and Socket say where to listen; a Socket, if set, alone counts.
+	// a Socket, if set, alone counts
 	Host   string
 	Port   int
 	Socket string
 }
 
-// Parse reads a command line whose first word is the program's name, and the
-// environment. The program's name chooses the surface, unless --surface
-// does: vllm, sglang, llama-server, ray, or python -m MODULE. Flags of the simulator
-// alone may stand in VLLMSIM_FLAGS too, for a command line that another program makes. A
-// flag that is not known is passed over with a warning.
+// Parse reads a command line and the environment. The program's name chooses the surface, unless --surface does:
+// vllm, sglang, llama-server, ray, or python -m MODULE. VLLMSIM_FLAGS has more flags. An unknown flag is passed over
+// with a warning.
 func Parse(args []string, getenv func(string) string, warnings io.Writer) (Command, error) {
 	surface, rest := called(args)
 	all := append(strings.Fields(getenv("VLLMSIM_FLAGS")), rest...)
@@ -38,7 +36,7 @@ func Parse(args []string, getenv func(string) string, warnings io.Writer) (Comma
 			surface = Surface(all[i+1])
 		}
 	}
-	server := servers[surface] // its zero value for one that is unknown
+	server := servers[surface] // unknown: the zero value
 	cmd := Command{Config: Config{Surface: surface, TimeScale: 1, DevMode: true, RuntimeLoRA: true}, Host: server.host, Port: server.port}
 	c := &cmd.Config
 	c.Device.Dir = getenv("VLLMSIM_DEVICES")
@@ -68,8 +66,7 @@ func Parse(args []string, getenv func(string) string, warnings io.Writer) (Comma
 	return cmd, nil
 }
 
-// called returns the surface by the name of the program, and the arguments without the words that only choose a
-// program: serve, run, -m MODULE, and the name.
+// called returns the surface by the name of the program, and the flags and model.
 func called(args []string) (Surface, []string) {
 	surface := VLLM
 	if len(args) == 0 {
@@ -100,16 +97,15 @@ func truth(s string) bool {
 	return err == nil && yes
 }
 
-// flags maps each flag to its setter. A pointer to a string, int, float64 or bool takes one value (a bool none). A
-// *[]string takes all values up to the next flag. A func(string) error takes one. nil takes one that is ignored. A bool
-// has a --no- form.
+// flags maps each flag to its setter. A pointer to a string, int, float64 or bool takes one value (a bool none); a
+// *[]string all up to the next flag; a func(string) error one; nil one that is ignored. A bool has a --no- form.
 type flags map[string]any
 
-// size reads bytes, and duration a time of which 0 means none at all, since 0 in a [Config] means the default.
 func size(into *int64) func(string) error {
 	return func(s string) (err error) { *into, err = Bytes(s); return err }
 }
 
+// duration makes 0 negative: 0 in a [Config] means the default.
 func duration(into *time.Duration) func(string) error {
 	return func(s string) (err error) {
 		if *into, err = time.ParseDuration(s); *into == 0 {
@@ -119,7 +115,6 @@ func duration(into *time.Duration) func(string) error {
 	}
 }
 
-// ownFlags are the simulator's own.
 func ownFlags(c *Config) flags {
 	return flags{
 		"--surface": nil, "--device-memory": size(&c.Device.Memory), "--weights": size(&c.Weights), "--residue": size(&c.Residue),
@@ -138,7 +133,7 @@ func vllmFlags(cmd *Command, f flags) {
 	f["--max-model-len"], f["--max-num-seqs"], f["--gpu-memory-utilization"] = &c.MaxModelLen, &c.MaxSeqs, &c.Utilization
 	f["--kv-events-config"] = func(s string) error { return json.Unmarshal([]byte(s), &c.KVEvents) }
 	f["--disable-log-stats"], f["--enable-prefix-caching"] = new(bool), new(bool)
-	f["--allowed-media-domains"] = new([]string) // it fetches nothing
+	f["--allowed-media-domains"] = new([]string)
 }
 
 func sglangFlags(cmd *Command, f flags) {
@@ -148,7 +143,7 @@ func sglangFlags(cmd *Command, f flags) {
 	f["--enable-memory-saver"], f["--enable-weights-cpu-backup"], f["--enable-metrics"] = &c.Sleep, &c.WeightsBackup, &c.Metrics
 	f["--enable-lora"], f["--max-loras-per-batch"], f["--lora-paths"] = &c.LoRA, &c.MaxLoRAs, &loraModules{c}
 	f["--context-length"], f["--max-running-requests"], f["--mem-fraction-static"] = &c.MaxModelLen, &c.MaxSeqs, &c.Utilization
-	f["--config"] = func(s string) error { // a key only
+	f["--config"] = func(s string) error {
 		raw, err := os.ReadFile(s)
 		if key, found := strings.CutPrefix(string(raw), "api-key:"); found {
 			c.APIKeys = []string{strings.TrimSpace(key)}
@@ -174,7 +169,6 @@ func llamaFlags(cmd *Command, f flags) {
 	}
 }
 
-// rayFlags is the one of "ray start" that counts.
 func rayFlags(cmd *Command, f flags) { f["--dashboard-port"] = &cmd.Port }
 
 // loraModules are adapters: name=path, {"name":…,"path":…}, or for SGLang a path alone.
@@ -200,8 +194,7 @@ func (m *loraModules) add(s string) error {
 	return nil
 }
 
-// read sets every flag of args. It allows _ for -, and = before a value, as vLLM does. bare takes the arguments that
-// are no flags: the model.
+// read allows _ for -, and = before a value, as vLLM does. bare takes arguments that are no flags.
 func (f flags) read(args []string, bare func(string), warnings io.Writer) error {
 	given := map[string]bool{}
 	for len(args) > 0 {
@@ -243,7 +236,7 @@ func (f flags) read(args []string, bare func(string), warnings io.Writer) error 
 	return nil
 }
 
-// valuesOf returns the values of a flag that args begin with; nil if it lacks one.
+// valuesOf returns the values that args begin with; nil if one is missing.
 func (f flags) valuesOf(name string, args []string) []string {
 	follow := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") })
 	if follow < 0 {
@@ -270,7 +263,6 @@ func (f flags) valuesOf(name string, args []string) []string {
 	return args[:1] // which may begin with a dash
 }
 
-// set gives a flag a value.
 func set(into any, s string) (err error) {
 	switch into := into.(type) {
 	case *string:
@@ -291,7 +283,6 @@ func set(into any, s string) (err error) {
 	return err
 }
 
-// takesNoValue guesses whether a flag that is not known is followed by no value.
 func takesNoValue(name string) bool {
 	return slices.ContainsFunc([]string{"--enable-", "--disable-", "--no-", "--trust-", "--enforce-", "--skip-", "--use-", "--allow-", "--async-"},
 		func(p string) bool { return strings.HasPrefix(name, p) })

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// responsesForm is OpenAI's responses API: text in, text out. It keeps nothing.
+// responsesForm is OpenAI's responses API.
 var responsesForm = form{
 	prefix: "resp_", fail: (*Server).fail,
 	begin: func(p *reply) error {
@@ -82,7 +82,6 @@ func (p *reply) part() object {
 	return object{"type": "output_text", "text": p.text, "annotations": []any{}, "logprobs": nil}
 }
 
-// response is the body of the responses API, before the first token and after the last.
 func (p *reply) response(over bool) object {
 	b := object{
 		"id": p.id, "object": "response", "created_at": p.created, "model": p.a.name, "status": p.status(over), "output": []any{},
@@ -103,20 +102,18 @@ func (p *reply) response(over bool) object {
 	return b
 }
 
-// numbered sends one event of the responses API.
 func (p *reply) numbered(kind string, more object) error {
 	more["type"], more["sequence_number"] = kind, p.number
 	p.number++
 	return p.send(kind, more)
 }
 
-// within says which part of the answer an event speaks of.
 func (p *reply) within(more object) object {
 	more["item_id"], more["output_index"], more["content_index"] = "msg_"+p.id, 0, 0
 	return more
 }
 
-// messagesForm is Anthropic's API. A stream of it that ends without message_stop has failed.
+// messagesForm is Anthropic's API.
 var messagesForm = form{
 	prefix: "msg_",
 	fail: func(_ *Server, w http.ResponseWriter, err error) {
@@ -171,7 +168,6 @@ func (p *reply) message(content []any, reason any, generated int) object {
 		"stop_reason": reason, "stop_sequence": p.job.stopReason(), "usage": object{"input_tokens": p.job.seq.Prompt, "output_tokens": generated}}
 }
 
-// endReason is why an answer ended, in Anthropic's words.
 func (p *reply) endReason() string {
 	switch {
 	case p.job.stopReason() != nil:

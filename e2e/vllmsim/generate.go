@@ -9,17 +9,16 @@ import (
 
 // form is how an API says an answer.
 type form struct {
-	prefix string // of the answer's id
+	prefix string // of the id
 	fail   func(*Server, http.ResponseWriter, error)
-	// begin sends the events before the first token, nil: none; delta sends what one token has added, the last with the reason of
-	// the end; finish sends the events after that.
+	// begin, which may be nil, comes before the first token; delta is one token's, the last with the reason of the
+	// end; finish comes after that.
 	begin  func(*reply) error
 	delta  func(p *reply, text string, token []Token, last bool) error
 	finish func(*reply)
-	whole  func(*reply) any // an answer without a stream
+	whole  func(*reply) any // without a stream
 }
 
-// reply is one answer on its way.
 type reply struct {
 	*events
 	s       *Server
@@ -27,12 +26,12 @@ type reply struct {
 	job     *job
 	id      string
 	created int64
-	text    string // out so far
-	told    bool   // the ids of the prompt
-	number  int    // of the next event of the responses API
+	text    string
+	told    bool // of the prompt
+	number  int
 }
 
-// generate answers a request: whole, or one event a token, however many have come since the last look.
+// Streams have one event a token, however many have come since the last look.
 func (s *Server) generate(w http.ResponseWriter, r *http.Request, a *ask, err error, f form, ill injected) {
 	var j *job
 	if err == nil {
@@ -46,7 +45,7 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, a *ask, err er
 		return
 	}
 	defer s.engine.cancel(j)
-	a.ids = a.ids && s.cfg.Surface == VLLM && !s.cfg.OldMetrics // which vLLM has since 0.10.2
+	a.ids = a.ids && s.cfg.Surface == VLLM && !s.cfg.OldMetrics // vLLM has them since 0.10.2
 	p := &reply{events: s.events(w, ill), s: s, a: a, job: j, id: s.id(r, f.prefix), created: time.Now().Unix()}
 	for have, over := 0, false; !over; {
 		var tokens []Token
@@ -77,7 +76,6 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, a *ask, err er
 	write(w, http.StatusOK, f.whole(p))
 }
 
-// stream sends the events of the tokens after the first have.
 func (p *reply) stream(r *http.Request, f form, tokens []Token, have int, over bool) error {
 	if !p.started && f.begin != nil {
 		if err := f.begin(p); err != nil {
@@ -102,7 +100,7 @@ func (p *reply) stream(r *http.Request, f form, tokens []Token, have int, over b
 	return nil
 }
 
-// grow sets the text that was sent, and returns the part of it that is new.
+// grow returns the part of text that is new.
 func (p *reply) grow(text string) string {
 	rest := text[min(len(p.text), len(text)):]
 	if len(text) > len(p.text) {
@@ -111,8 +109,7 @@ func (p *reply) grow(text string) string {
 	return rest
 }
 
-// delay waits as long as a slow request without a stream takes longer. It returns an error if a fault or the client
-// cuts it off.
+// delay makes an answer without a stream slow. It returns an error if a fault or the client cuts it off.
 func (e *events) delay(r *http.Request, tokens int) error {
 	if e.a.killed >= 0 && e.a.killed <= tokens {
 		e.s.crash()
@@ -129,7 +126,6 @@ func (e *events) delay(r *http.Request, tokens int) error {
 	}
 }
 
-// usage counts what a request has cost so far: n tokens are generated.
 func (p *reply) usage(n int) object {
 	p.s.engine.mu.Lock()
 	defer p.s.engine.mu.Unlock()
@@ -137,18 +133,15 @@ func (p *reply) usage(n int) object {
 	return object{"prompt_tokens": seq.Prompt, "completion_tokens": n, "total_tokens": seq.Prompt + n, "prompt_tokens_details": object{"cached_tokens": seq.Cached}}
 }
 
-// head returns the fields that all bodies of OpenAI's chat and text completions begin with.
 func (p *reply) head(kind string, choice ...any) object {
 	return object{"id": p.id, "created": p.created, "model": p.a.name, "object": kind, "choices": choice}
 }
 
-// finished puts the reason of the end into a choice.
 func (p *reply) finished(choice object) object {
 	choice["finish_reason"], choice["stop_reason"] = p.job.reason, p.job.stopReason()
 	return choice
 }
 
-// stopReason is the stop string that ended a job, or null.
 func (j *job) stopReason() any {
 	if j.stopped == "" || j.reason != "stop" {
 		return nil
@@ -156,13 +149,11 @@ func (j *job) stopReason() any {
 	return j.stopped
 }
 
-// promptIDs are those of the prompt's tokens, and output all tokens that are generated.
 func (p *reply) promptIDs() []Token { return p.job.seq.Tokens[:p.job.seq.Prompt] }
 func (p *reply) output() []Token {
 	return p.job.seq.Tokens[p.job.seq.Prompt:][:p.job.seq.Generated]
 }
 
-// event sends one chunk of a completion.
 func (p *reply) event(chunk object) error {
 	if p.a.steady {
 		chunk["usage"] = p.usage(p.tokens + 1)
@@ -170,7 +161,6 @@ func (p *reply) event(chunk object) error {
 	return p.send("", chunk)
 }
 
-// finishOpenAI sends the usage, if that is asked for, and [DONE].
 func finishOpenAI(kind string) func(*reply) {
 	return func(p *reply) {
 		if p.a.usage {
@@ -184,7 +174,6 @@ func finishOpenAI(kind string) func(*reply) {
 	}
 }
 
-// completed is a whole chat or text completion.
 func (p *reply) completed(kind string, choice object) object {
 	body := p.head(kind, p.finished(choice))
 	body["usage"] = p.usage(p.job.seq.Generated)
@@ -252,7 +241,6 @@ var textForm = form{
 	},
 }
 
-// chat answers /v1/chat/completions.
 func chat(s *Server, w http.ResponseWriter, r *http.Request, ill injected) {
 	var body struct {
 		sampling
@@ -280,7 +268,6 @@ func chat(s *Server, w http.ResponseWriter, r *http.Request, ill injected) {
 	s.generate(w, r, &a, err, chatForm, ill)
 }
 
-// completions answers /v1/completions.
 func completions(s *Server, w http.ResponseWriter, r *http.Request, ill injected) {
 	var body struct {
 		sampling
@@ -306,7 +293,6 @@ func completions(s *Server, w http.ResponseWriter, r *http.Request, ill injected
 	s.generate(w, r, &a, err, textForm, ill)
 }
 
-// promptOf reads a text or tokens; given says that it is tokens.
 func promptOf(raw json.RawMessage) (tokens []Token, given bool, err error) {
 	var text string
 	if bytes.HasPrefix(raw, []byte(`"`)) && json.Unmarshal(raw, &text) == nil {
@@ -318,7 +304,6 @@ func promptOf(raw json.RawMessage) (tokens []Token, given bool, err error) {
 	return nil, false, bad("prompt", "prompt must be a string or a list of tokens")
 }
 
-// llamaForm is llama-server's own API.
 var llamaForm = form{
 	fail: (*Server).fail,
 	delta: func(p *reply, text string, _ []Token, _ bool) error {
@@ -333,7 +318,6 @@ func llamaEnd(p *reply, content string) object {
 		"stop_type": map[string]string{"stop": "eos", "length": "limit", "abort": "none"}[p.job.reason], "stopping_word": p.job.stopped, "timings": p.timings()}
 }
 
-// timings say how long a job took, as llama-server does in every whole answer.
 func (p *reply) timings() object {
 	millis := func(from, to time.Time) float64 { return max(0, float64(to.Sub(from).Microseconds())/1000) }
 	j := p.job
@@ -345,7 +329,6 @@ func (p *reply) timings() object {
 	}
 }
 
-// llamaCompletion answers /completion.
 func llamaCompletion(s *Server, w http.ResponseWriter, r *http.Request, ill injected) {
 	var body struct {
 		Prompt      json.RawMessage `json:"prompt"`

@@ -14,12 +14,10 @@ import (
 	"time"
 )
 
-// maxBody limits the body of a request.
 const maxBody = 64 << 20
 
 var errTooLong error = bad("", "the request needs more KV blocks than there are")
 
-// failure is an error that a client sees.
 type failure struct {
 	status        int
 	kind, message string
@@ -39,7 +37,7 @@ func bad(param, format string, args ...any) *failure {
 	return &failure{status: http.StatusBadRequest, kind: "BadRequestError", message: fmt.Sprintf(format, args...), param: param}
 }
 
-// said is an error in the words of the server that is simulated, with status 500.
+// said is status 500, in the words of the simulated server.
 func said(format string, args ...any) *failure {
 	return &failure{status: http.StatusInternalServerError, kind: "InternalServerError", message: fmt.Sprintf(format, args...)}
 }
@@ -56,7 +54,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			write(w, http.StatusServiceUnavailable, llamaFailure(&failure{status: http.StatusServiceUnavailable, message: "Loading model"}))
 			return
 		}
-		w.WriteHeader(http.StatusServiceUnavailable) // a vLLM does not listen then; [Main] does not either
+		w.WriteHeader(http.StatusServiceUnavailable) // a vLLM does not listen then
 		return
 	}
 	if !s.allowed(r) {
@@ -66,7 +64,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.routes.ServeHTTP(w, r)
 }
 
-// allowed checks the key, on the paths that the server protects.
 func (s *Server) allowed(r *http.Request) bool {
 	if len(s.cfg.APIKeys) == 0 || s.kind.open(r.URL.Path) {
 		return true
@@ -75,10 +72,8 @@ func (s *Server) allowed(r *http.Request) bool {
 	return slices.Contains(s.cfg.APIKeys, given)
 }
 
-// object is an object of JSON.
 type object = map[string]any
 
-// write sends a JSON body.
 func write(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -87,7 +82,6 @@ func write(w http.ResponseWriter, status int, body any) {
 	_ = enc.Encode(body) // the client has left
 }
 
-// fail sends an error in the surface's own shape.
 func (s *Server) fail(w http.ResponseWriter, err error) {
 	f := failureOf(err)
 	if f == nil {
@@ -96,7 +90,7 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	write(w, f.status, s.kind.failure(f))
 }
 
-// failureOf gives every error its status; nil for a client that has left.
+// failureOf returns nil for a client that has left.
 func failureOf(err error) *failure {
 	if f, is := errors.AsType[*failure](err); is {
 		return f
@@ -107,7 +101,6 @@ func failureOf(err error) *failure {
 	return said("%v", err)
 }
 
-// read decodes a body, with vLLM's words for one that is none.
 func read(r *http.Request, into any) error {
 	raw, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err != nil {
@@ -125,7 +118,6 @@ func read(r *http.Request, into any) error {
 	return nil
 }
 
-// generating wraps the handlers that generate: their faults come first.
 func (s *Server) generating(h func(*Server, http.ResponseWriter, *http.Request, injected)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		a, err := s.Faults.ofRequest(r)
@@ -141,7 +133,7 @@ func (s *Server) generating(h func(*Server, http.ResponseWriter, *http.Request, 
 	}
 }
 
-// id makes the name of an answer: from the client's X-Request-Id, as vLLM does, or by counting.
+// id is the client's X-Request-Id, as in vLLM, or a counter.
 func (s *Server) id(r *http.Request, prefix string) string {
 	if given := r.Header.Get("X-Request-Id"); given != "" && len(given) <= 128 {
 		return prefix + given
@@ -149,12 +141,10 @@ func (s *Server) id(r *http.Request, prefix string) string {
 	return prefix + fmt.Sprintf("%032x", s.ids.Add(1))
 }
 
-// events writes server-sent events, with a request's faults.
 type events struct {
-	w     http.ResponseWriter
-	flush *http.ResponseController
-	a     injected
-	// tokens have been sent; what went wrong at some number of them happens once.
+	w       http.ResponseWriter
+	flush   *http.ResponseController
+	a       injected
 	tokens  int
 	started bool
 	s       *Server
@@ -164,10 +154,9 @@ func (s *Server) events(w http.ResponseWriter, a injected) *events {
 	return &events{w: w, flush: http.NewResponseController(w), a: a, s: s}
 }
 
-// errCut ends a stream that a fault cuts.
 var errCut = errors.New("cut as told")
 
-// send writes one event; name is empty for OpenAI's streams.
+// send sends an event; name is empty for OpenAI's streams.
 func (e *events) send(name string, body any) error {
 	if !e.started {
 		e.started = true
@@ -198,7 +187,7 @@ func (e *events) raw(text string) error {
 	return nil
 }
 
-// tokenSent counts a token that the client has, and applies the fault that is due at that number.
+// tokenSent applies the fault that is due after a token.
 func (e *events) tokenSent(r *http.Request) error {
 	if e.a.slow > 0 {
 		select {
@@ -219,7 +208,6 @@ func (e *events) tokenSent(r *http.Request) error {
 	}
 }
 
-// trouble applies the fault that is due after n tokens.
 func (e *events) trouble(n int) error {
 	switch n {
 	case e.a.killed:
@@ -236,7 +224,6 @@ func (e *events) trouble(n int) error {
 	return nil
 }
 
-// stop ends a stream that has begun because of err: with an error event, as vLLM does.
 func (e *events) stop(err error) {
 	f := failureOf(err)
 	if f == nil || errors.Is(err, errCut) {
@@ -246,7 +233,6 @@ func (e *events) stop(err error) {
 	_ = e.raw("data: [DONE]\n\n")
 }
 
-// query reads a number of the query, or a default.
 func query(r *http.Request, name string, otherwise int) (int, error) {
 	text := r.URL.Query().Get(name)
 	if text == "" {

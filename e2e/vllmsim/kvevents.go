@@ -14,7 +14,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// KVEvents is vLLM's option --kv-events-config, as far as it is simulated.
+// KVEvents is vLLM's option --kv-events-config.
 type KVEvents struct {
 	Enable    bool   `json:"enable_kv_cache_events"`
 	Publisher string `json:"publisher"`
@@ -22,21 +22,20 @@ type KVEvents struct {
 	Topic     string `json:"topic"`
 }
 
-// publisher is a PUB socket of ZeroMQ, which sends each subscriber what comes after it has come. A nil one publishes nothing.
+// A nil publisher publishes nothing.
 type publisher struct {
 	socket zmq4.Socket
 	topic  string
 	seq    uint64 // of the next batch; the engine's lock guards it
 }
 
-// listenKV opens the socket where one is wanted.
 func listenKV(cfg KVEvents) (*publisher, error) {
 	if !cfg.Enable || cfg.Publisher == "null" {
 		return nil, nil
 	}
 	endpoint := strings.Replace(cmp.Or(cfg.Endpoint, "tcp://*:5557"), "*", "0.0.0.0", 1)
 	if path, is := strings.CutPrefix(endpoint, "ipc://"); is {
-		_ = os.Remove(path) // what another one has left, as libzmq does
+		_ = os.Remove(path) // as libzmq does
 	}
 	p := &publisher{socket: zmq4.NewPub(context.Background()), topic: cfg.Topic}
 	if err := p.socket.Listen(endpoint); err != nil {
@@ -45,22 +44,22 @@ func listenKV(cfg KVEvents) (*publisher, error) {
 	return p, nil
 }
 
-// publish queues a batch of what has happened in a step, if anything has. The engine's lock is held.
+// The engine's lock is held.
 func (p *publisher) publish(events []Event) {
 	if p == nil || len(events) == 0 {
 		return
 	}
-	_ = p.socket.Send(zmq4.NewMsgFrom([]byte(p.topic), binary.BigEndian.AppendUint64(nil, p.seq), encode(events))) // its queue takes all
+	_ = p.socket.Send(zmq4.NewMsgFrom([]byte(p.topic), binary.BigEndian.AppendUint64(nil, p.seq), encode(events)))
 	p.seq++
 }
 
 func (p *publisher) close() {
 	if p != nil {
-		_ = p.socket.Close() // an error has no reader
+		_ = p.socket.Close()
 	}
 }
 
-// encode writes a batch as vLLM does: a list of the time, the events and the rank.
+// encode writes vLLM's list of the time, the events and the rank.
 func encode(events []Event) []byte {
 	list := make([]object, len(events))
 	for i, e := range events {
@@ -80,6 +79,6 @@ func encode(events []Event) []byte {
 	var b bytes.Buffer
 	enc := msgpack.NewEncoder(&b)
 	enc.UseCompactInts(true)
-	_ = enc.Encode([]any{float64(time.Now().UnixNano()) / 1e9, list, 0}) // a buffer takes all
+	_ = enc.Encode([]any{float64(time.Now().UnixNano()) / 1e9, list, 0})
 	return b.Bytes()
 }

@@ -10,11 +10,10 @@ import (
 	"syscall"
 )
 
-// listener is an address that is taken and does not answer yet, so that clients are
-// refused until the model is loaded, as vLLM does it.
+// listener refuses clients until the model is loaded, as vLLM does.
 type listener struct {
 	fd     int
-	path   string // of a socket, to be removed
+	path   string
 	opened net.Listener
 }
 
@@ -60,7 +59,6 @@ func (l *listener) take(family int, at syscall.Sockaddr) error {
 	return errors.New("socket: its address can't be reused")
 }
 
-// listen begins to answer.
 func (l *listener) listen() (net.Listener, error) {
 	if err := syscall.Listen(l.fd, 4096); err != nil {
 		return nil, fmt.Errorf("listen: %w", err)

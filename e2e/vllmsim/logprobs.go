@@ -4,7 +4,7 @@ import (
 	"math"
 )
 
-// logprob is the made-up probability of a token: the same wherever it stands.
+// logprob is made up: the same wherever a token stands.
 func logprob(t Token) float64 {
 	return -math.Round(float64(uint64(t)*2654435761%1000))/1000 - 0.001
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metricNames maps our own names of metrics to a server's. Metrics that it does not publish are missing.
+// metricNames maps our own names of metrics to a server's.
 type metricNames struct {
 	labels                    prometheus.Labels
 	gauges, counters, seconds map[string]string
-	// info has the size and number of the cache's blocks as labels of these names.
+	// has the size and number of the cache's blocks as labels of these names
 	info, size, count string
 }
 
@@ -53,7 +53,7 @@ func llamaMetrics(Config) metricNames {
 	}
 }
 
-// metrics are the metrics that a server publishes. Its engine's lock guards lastLoRA; the registry guards itself.
+// The engine's lock guards lastLoRA.
 type metrics struct {
 	cfg      Config
 	names    metricNames
@@ -65,7 +65,7 @@ type metrics struct {
 	lastLoRA string
 }
 
-// buckets are about vLLM's, in seconds, and tokens those of a number of tokens.
+// about vLLM's, in seconds
 var (
 	buckets = []float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 240, 960, 7680}
 	tokens  = prometheus.ExponentialBuckets(1, 2, 16)
@@ -102,7 +102,6 @@ func newMetrics(cfg Config) *metrics {
 	return m
 }
 
-// opened sets the size of the KV cache.
 func (m *metrics) opened(blocks int) {
 	m.set("capacity", float64(blocks*blockTokens))
 	if m.names.info == "" {
@@ -125,7 +124,6 @@ func (m *metrics) observe(key string, v float64) {
 	}
 }
 
-// load publishes the waiting and the running work.
 func (m *metrics) load(b *Batch) {
 	l := b.Load()
 	m.set("running", float64(l.Running))
@@ -143,7 +141,6 @@ func (m *metrics) load(b *Batch) {
 	}
 }
 
-// token counts one token of a job.
 func (m *metrics) token(j *job, now time.Time) {
 	m.counters["generated"].Inc()
 	if j.first.IsZero() {
@@ -154,7 +151,6 @@ func (m *metrics) token(j *job, now time.Time) {
 	m.observe("between", now.Sub(j.last).Seconds())
 }
 
-// finished counts a job that is over.
 func (m *metrics) finished(j *job, now time.Time) {
 	m.observe("whole", now.Sub(j.arrived).Seconds())
 	if j.begun.IsZero() {

@@ -15,9 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/e2e/vllmsim/device"
 )
 
-// Main is the program: args are its name and its arguments. It returns the exit
-// status when the server has ended. Called nvidia-smi, or with that as the first
-// argument, it lists devices; `devices` makes them.
+// Main is the program, and returns its exit status. Called nvidia-smi, or with that as the first argument, it lists
+// devices; `devices` makes them.
 func Main(args []string, stdout, stderr io.Writer) int {
 	dir := os.Getenv("VLLMSIM_DEVICES")
 	if _, err := os.Stat(device.Mounted); dir == "" && err == nil {
@@ -42,8 +41,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	}
 	cmd.Config.Log = stderr
 	cmd.Config.Kill = func() {
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // it is our own
-		select {}                                      // a signal takes a moment
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {} // a signal takes a moment
 	}
 	s, err := New(cmd.Config)
 	if err != nil {
@@ -63,17 +62,16 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	return cmd.serve(s, l, stderr)
 }
 
-// serve runs the engine and, when it is ready, HTTP.
 func (cmd Command) serve(s *Server, l *listener, log io.Writer) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	term := make(chan os.Signal, 2) // two: the second one is not patient
+	term := make(chan os.Signal, 2)
 	signal.Notify(term, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(term)
-	ended := make(chan error, 1) // Run's result
+	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	h := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
-	failed := make(chan error, 1) // Serve's result
+	failed := make(chan error, 1)
 	listen := func() {
 		open, err := l.listen()
 		if err != nil {
@@ -95,7 +93,7 @@ func (cmd Command) serve(s *Server, l *listener, log io.Writer) int {
 			}
 			fmt.Fprintln(log, "INFO:     Application startup complete.")
 		case err := <-ended:
-			_ = h.Close() // what is left has no engine
+			_ = h.Close()
 			return startFailure(log, err)
 		case err := <-failed:
 			fmt.Fprintln(log, "vllmsim: serve:", err)
@@ -111,7 +109,6 @@ func (cmd Command) serve(s *Server, l *listener, log io.Writer) int {
 	}
 }
 
-// startFailure says why the engine has ended, as vLLM's log ends.
 func startFailure(log io.Writer, err error) int {
 	if err == nil {
 		return 0
@@ -127,7 +124,7 @@ func startFailure(log io.Writer, err error) int {
 	return 1
 }
 
-// stop lets what runs end, for five seconds or until the next signal.
+// stop waits five seconds or until the next signal.
 func stop(h *http.Server, term <-chan os.Signal, log io.Writer) {
 	fmt.Fprintln(log, "INFO:     Shutting down")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -145,7 +142,6 @@ func stop(h *http.Server, term <-chan os.Signal, log io.Writer) {
 	fmt.Fprintln(log, "INFO:     Application shutdown complete.")
 }
 
-// makeDevices is `vllmsim devices`: it makes devices, and lists them.
 func makeDevices(dir string, args []string, stdout, stderr io.Writer) int {
 	count, memory := 0, int64(80)<<30
 	err := flags{"--count": &count, "--memory": size(&memory)}.read(args, func(s string) { dir = s }, stderr)

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// ask is a request to generate, independent of the API that it came by.
+// ask is a request to generate, independent of the API.
 type ask struct {
-	// name is the model as the client called it; adapter is empty for the base model.
+	// adapter is empty for the base model
 	name, adapter string
 	prompt        []Token
 	given         bool // the prompt came as tokens
@@ -24,19 +24,19 @@ type ask struct {
 	temperature   *float64
 	stream        bool
 	usage, steady bool    // usage at the end of a stream, and in every event
-	logprobs      int     // -1: none; else how many alternatives
+	logprobs      int     // alternatives; -1: none
 	ids           bool    // the answer has the ids of tokens, too
-	lora          []scale // of llama-server: the adapters of this request
-	loraPath      string  // of SGLang: the adapter of this request
+	lora          []scale // of llama-server
+	loraPath      string  // of SGLang
 }
 
-// message is one turn of a conversation. Its content is a text or parts.
+// Content is a text or parts.
 type message struct {
 	Role    string          `json:"role"`
 	Content json.RawMessage `json:"content"`
 }
 
-// text joins the texts of a content. Other parts count as a word each.
+// Parts other than text count as a word each.
 func (m message) text() (string, error) {
 	if len(m.Content) == 0 || bytes.Equal(m.Content, []byte("null")) {
 		return "", nil
@@ -62,7 +62,6 @@ func (m message) text() (string, error) {
 	return b.String(), nil
 }
 
-// conversation is the prompt of messages.
 func conversation(messages []message) ([]Token, error) {
 	if len(messages) == 0 {
 		return nil, bad("messages", "the list of messages is empty")
@@ -82,7 +81,6 @@ func conversation(messages []message) ([]Token, error) {
 	return Encode(b.String()), nil
 }
 
-// sampling are the fields that chat and text completions share.
 type sampling struct {
 	Model         string          `json:"model"`
 	MaxTokens     *int            `json:"max_tokens"`
@@ -101,7 +99,6 @@ type sampling struct {
 	LoRAPath string  `json:"lora_path"`
 }
 
-// ask checks the fields that the server knows and makes them into an ask without prompts.
 func (p sampling) ask(of Surface) (ask, error) {
 	if of == LlamaCpp {
 		p.MinTokens, p.IDs = 0, false
@@ -134,7 +131,6 @@ func (p sampling) ask(of Surface) (ask, error) {
 	return a, err
 }
 
-// stops reads a string or a list of them.
 func stops(raw json.RawMessage) ([]string, error) {
 	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
 		return nil, nil
@@ -150,7 +146,7 @@ func stops(raw json.RawMessage) ([]string, error) {
 	return slices.DeleteFunc(many, func(s string) bool { return s == "" }), nil
 }
 
-// resolve finds the adapter that a request means. The zero value is the model itself.
+// resolve returns the zero value for the model itself.
 func (s *Server) resolve(a *ask) (Adapter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +182,7 @@ func (s *Server) resolve(a *ask) (Adapter, error) {
 	return s.adapters[i], nil
 }
 
-// job computes the whole answer in advance: it depends on the request only.
+// job computes the whole answer in advance.
 func (s *Server) job(a *ask) (*job, error) {
 	adapter, err := s.resolve(a)
 	if err != nil {
@@ -227,7 +223,6 @@ func (s *Server) job(a *ask) (*job, error) {
 	return j, nil
 }
 
-// least is how many tokens an answer has at least.
 func (a *ask) least(room int) int {
 	if a.ignoreEOS {
 		return room
@@ -238,9 +233,8 @@ func (a *ask) least(room int) int {
 // mostContinued bounds how much of an answer is found again at the end of a prompt.
 const mostContinued = 1024
 
-// seedOf returns the seed of the answer to a prompt. If a prompt that was given as tokens ends with the first tokens of
-// the answer to its beginning, that answer continues; made is the number of those tokens. A model does not know which
-// of its tokens are a prompt's.
+// seedOf returns the seed of the answer to a prompt. If a prompt of tokens ends with the first made tokens of the
+// answer to its beginning, that answer continues.
 func (s *Server) seedOf(a *ask, room int, variant string) (seed uint64, made int) {
 	prompt := a.prompt
 	of := func(prompt []Token) uint64 {
@@ -258,7 +252,6 @@ func (s *Server) seedOf(a *ask, room int, variant string) (seed uint64, made int
 	return of(prompt), 0
 }
 
-// cutAtStop ends a text at the first stop string after the least number of tokens.
 func cutAtStop(out []Token, a *ask) ([]Token, string) {
 	if len(a.stop) == 0 {
 		return out, ""
@@ -278,8 +271,7 @@ func cutAtStop(out []Token, a *ask) ([]Token, string) {
 	return out, ""
 }
 
-// shown is the text of tokens without the stop string that ends it. While a stop
-// string may still be coming, its beginning is held back.
+// shown holds back what may be the beginning of a stop string.
 func (j *job) shown(a *ask, tokens []Token, over bool) string {
 	text := Decode(tokens)
 	if len(a.stop) == 0 {

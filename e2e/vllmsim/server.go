@@ -16,7 +16,7 @@ import (
 
 // Server is one simulated model server. It is an [http.Handler].
 type Server struct {
-	// Faults break it; they may be set at any time.
+	// may be set at any time
 	Faults Faults
 
 	cfg     Config
@@ -31,14 +31,14 @@ type Server struct {
 	fallen  atomic.Bool // it plays dead
 
 	memory memory
-	kv     int64 // bytes of the KV cache; set before ready
+	kv     int64 // in bytes; set before ready
 
 	mu       sync.Mutex // guards adapters and scaled
 	adapters []Adapter
-	scaled   int // of llama-server: the index of the adapter that speaks, negative for none
+	scaled   int // index of llama-server's adapter that speaks; may be negative
 }
 
-// New checks a configuration. Nothing is held and nothing runs until [Server.Run].
+// New checks a configuration. Nothing runs until [Server.Run].
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -56,8 +56,8 @@ func New(cfg Config) (*Server, error) {
 // Ready is closed when the model is loaded.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Run loads the model and steps the engine until ctx ends, which is no error, or
-// the engine dies. It gives all memory back. Call it once.
+// Run loads the model and steps the engine until ctx ends, which is no error, or the engine dies. It gives all memory
+// back. Call it once.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -65,7 +65,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer func() { s.engine.publisher.close() }()
 	defer func() {
 		if s.memory != nil {
-			_ = s.memory.close() // an error has no reader
+			_ = s.memory.close()
 		}
 	}()
 	if err := s.load(ctx); err != nil {
@@ -87,7 +87,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// outlive returns a context that stays valid when the client of a call leaves.
+// outlive returns a context that does not end with a client.
 func (s *Server) outlive(ctx context.Context) context.Context {
 	if run := s.run.Load(); run != nil {
 		return *run
@@ -95,7 +95,6 @@ func (s *Server) outlive(ctx context.Context) context.Context {
 	return ctx
 }
 
-// load takes memory and lets the time of a start pass.
 func (s *Server) load(ctx context.Context) error {
 	logf(s.cfg.Log, "INFO", "api_server.py:1800", "vLLM API server version 0.26.0 (simulated)")
 	if err := s.place(); err != nil {
@@ -125,7 +124,7 @@ func (s *Server) load(ctx context.Context) error {
 	return nil
 }
 
-// place opens the device and takes the memory of the weights, with vLLM's check of a start.
+// place includes vLLM's check of a start.
 func (s *Server) place() error {
 	m, err := openMemory(s.cfg)
 	if errors.Is(err, device.ErrNoDevice) {
@@ -148,8 +147,7 @@ func (s *Server) place() error {
 	return nil
 }
 
-// share returns the memory of the device that this server takes while it is awake. llama-server takes the memory that
-// it needs; the others take a share of the device.
+// llama-server takes the memory that it needs; the others a share of the device.
 func (s *Server) share() int64 {
 	if s.cfg.Surface == LlamaCpp {
 		return s.cfg.Residue + s.cfg.Weights + int64(s.cfg.MaxModelLen)*kvTokenBytes
@@ -158,7 +156,6 @@ func (s *Server) share() int64 {
 	return int64(s.cfg.Utilization * float64(total))
 }
 
-// blocks is the number of KV blocks that memory allows.
 func (s *Server) blocks() (int, error) {
 	tokens := s.kv / kvTokenBytes
 	if tokens < blockTokens {
@@ -172,7 +169,7 @@ func (s *Server) blocks() (int, error) {
 	return int(min(tokens/blockTokens, 1<<20)), nil
 }
 
-// startError is a start that fails with the last line of a Python traceback.
+// startError is the last line of a Python traceback.
 type startError struct{ text string }
 
 func (e startError) Error() string { return e.text }
@@ -184,7 +181,6 @@ func outOfMemory(err error, wanted int64) error {
 	return err
 }
 
-// crash kills the process.
 func (s *Server) crash() {
 	if s.cfg.Kill != nil {
 		s.cfg.Kill()
@@ -196,12 +192,9 @@ func (s *Server) crash() {
 	s.engine.mu.Unlock()
 }
 
-// memory is the device of one server.
 type memory interface {
-	// room returns the free memory and the total.
 	room() (free, total int64)
 	resize(bytes int64) error
-	// lost says that the device does not exist any more.
 	lost() bool
 	close() error
 }
@@ -217,7 +210,6 @@ func openMemory(cfg Config) (memory, error) {
 	return sharedMemory{c}, nil
 }
 
-// ownMemory is a device that only this server uses.
 type ownMemory struct {
 	total int64
 	used  atomic.Int64
@@ -234,7 +226,6 @@ func (m *ownMemory) resize(bytes int64) error {
 	return nil
 }
 
-// sharedMemory is a part of a device that others use too.
 type sharedMemory struct{ client *device.Client }
 
 func (m sharedMemory) lost() bool               { return m.client.Lost() }
@@ -248,7 +239,6 @@ func (m sharedMemory) room() (free, total int64) {
 	return max(0, d.Free()), d.Memory
 }
 
-// logf writes a line as vLLM's logger does.
 func logf(w io.Writer, level, where, format string, args ...any) {
 	fmt.Fprintf(w, "%s %s [%s] %s\n", level, time.Now().Format("01-02 15:04:05"), where, fmt.Sprintf(format, args...))
 }

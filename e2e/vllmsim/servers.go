@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -12,16 +13,14 @@ import (
 	"sync/atomic"
 )
 
-// simulated holds the differences between the simulated servers.
 type simulated struct {
 	host  string
 	port  int
 	flags func(*Command, flags)
-	// routes are patterns of net/http and their handlers; the administrative ones exist in dev mode only.
+	// patterns of net/http; admin exists in dev mode only
 	routes, admin func(*Server) map[string]http.HandlerFunc
-	// open reports whether a path needs no key.
-	open func(path string) bool
-	// failure is the body of an error.
+	// of paths that need no key
+	open    func(path string) bool
 	failure func(*failure) any
 	metrics func(Config) metricNames
 }
@@ -30,7 +29,7 @@ var servers = map[Surface]simulated{
 	VLLM: {"", 8000, vllmFlags, vllmRoutes, vllmAdmin, func(p string) bool { return !strings.HasPrefix(p, "/v1") }, openAIFailure, vllmMetrics},
 	SGLang: {"127.0.0.1", 30000, sglangFlags, sglangRoutes, nil,
 		func(p string) bool { return strings.HasPrefix(p, "/health") || strings.HasPrefix(p, "/metrics") },
-		func(f *failure) any { // it is flat
+		func(f *failure) any {
 			return object{"object": "error", "message": f.message, "type": f.kind, "param": f.paramOrNull(), "code": f.status}
 		}, sglangMetrics},
 	LlamaCpp: {"127.0.0.1", 8080, llamaFlags, llamaRoutes, nil,
@@ -47,13 +46,10 @@ func llamaFailure(f *failure) any {
 		http.StatusBadRequest: "invalid_request_error", http.StatusUnauthorized: "authentication_error", http.StatusNotFound: "not_found_error",
 		http.StatusNotImplemented: "not_supported_error", http.StatusServiceUnavailable: "unavailable_error",
 	}[f.status]
-	if kind == "" {
-		kind = "server_error"
-	}
-	return object{"error": object{"code": f.status, "message": f.message, "type": kind}}
+	return object{"error": object{"code": f.status, "message": f.message, "type": cmp.Or(kind, "server_error")}}
 }
 
-// handler serves the routes of the simulated server. Unknown paths get FastAPI's error.
+// Unknown paths get FastAPI's error.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, h := range s.kind.routes(s) {
@@ -102,7 +98,7 @@ func vllmAdmin(s *Server) map[string]http.HandlerFunc {
 	}
 }
 
-// sglangRoutes returns SGLang's routes. As there, every key opens all of them.
+// Every key opens all routes.
 func sglangRoutes(s *Server) map[string]http.HandlerFunc {
 	routes := map[string]http.HandlerFunc{
 		"POST /v1/chat/completions": s.generating(chat), "POST /v1/completions": s.generating(completions),
@@ -148,9 +144,9 @@ func llamaRoutes(s *Server) map[string]http.HandlerFunc {
 	}
 }
 
-// rayRoutes are those of Ray's dashboard, which takes applications, and of each application, which has one OpenAI endpoint.
+// Ray's dashboard takes applications; each has one OpenAI endpoint.
 func rayRoutes(s *Server) map[string]http.HandlerFunc {
-	var there atomic.Value // an object
+	var there atomic.Value
 	there.Store(object{})
 	return map[string]http.HandlerFunc{
 		"POST /v1/chat/completions":    s.generating(chat),
@@ -180,7 +176,6 @@ func rayRoutes(s *Server) map[string]http.HandlerFunc {
 	}
 }
 
-// done answers an administrative call: 200 without a body, or the error.
 func (s *Server) done(w http.ResponseWriter, err error) {
 	if err != nil {
 		s.fail(w, err)
@@ -197,7 +192,7 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// models lists the model by its names, and the adapters. parent is null for the model.
+// parent is null for the model.
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 	var all []any
 	add := func(id, root string, parent any) {
@@ -218,7 +213,6 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 	write(w, http.StatusOK, object{"object": "list", "data": all})
 }
 
-// collectiveRPC knows reload_weights.
 func (s *Server) collectiveRPC(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Method string `json:"method"`
@@ -248,13 +242,12 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, object{"prompt": Decode(body.Tokens)})
 }
 
-// adapterBody names an adapter to be loaded or unloaded.
 type adapterBody struct {
 	Name string `json:"lora_name"`
 	Path string `json:"lora_path"`
 }
 
-// lora loads or unloads an adapter, as the path says. done is false where there is one of that name already, or none.
+// done is false if there is one of that name already, or none.
 func (s *Server) lora(r *http.Request) (body adapterBody, done bool, err error) {
 	if err = read(r, &body); err != nil {
 		return body, false, err
@@ -265,7 +258,6 @@ func (s *Server) lora(r *http.Request) (body adapterBody, done bool, err error) 
 	return body, body.Name != "" && body.Path != "" && present(body.Path) && s.addAdapter(body), nil
 }
 
-// vllmLoRA loads or unloads an adapter and answers in vLLM's way.
 func (s *Server) vllmLoRA(w http.ResponseWriter, r *http.Request) {
 	body, done, err := s.lora(r)
 	did := "added"
@@ -290,7 +282,6 @@ func (s *Server) vllmLoRA(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "Success: LoRA adapter '%s' %s successfully.", body.Name, did)
 }
 
-// sglangLoRA loads or unloads an adapter and answers in SGLang's way.
 func (s *Server) sglangLoRA(w http.ResponseWriter, r *http.Request) {
 	body, done, err := s.lora(r)
 	failed, status := "", http.StatusOK
@@ -304,7 +295,7 @@ func (s *Server) sglangLoRA(w http.ResponseWriter, r *http.Request) {
 	write(w, status, object{"success": failed == "", "error_message": failed})
 }
 
-// present says whether an adapter can be loaded from path: a folder, or the name of a repository.
+// present reports whether an adapter can be loaded from a folder or repository.
 func present(path string) bool {
 	if !filepath.IsAbs(path) && !strings.HasPrefix(path, ".") {
 		return strings.Count(path, "/") == 1
@@ -313,12 +304,11 @@ func present(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// adapter returns the index of an adapter, or a negative number. s.mu is held.
+// adapter is called with s.mu held.
 func (s *Server) adapter(name string) int {
 	return slices.IndexFunc(s.adapters, func(a Adapter) bool { return a.Name == name })
 }
 
-// addAdapter reports false if there is one of that name.
 func (s *Server) addAdapter(a adapterBody) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -329,7 +319,6 @@ func (s *Server) addAdapter(a adapterBody) bool {
 	return true
 }
 
-// removeAdapter reports whether there was one.
 func (s *Server) removeAdapter(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -338,7 +327,6 @@ func (s *Server) removeAdapter(name string) bool {
 	return len(s.adapters) < n
 }
 
-// slots lists what each slot of llama-server does, and how many tokens it holds.
 func (s *Server) slots(w http.ResponseWriter, _ *http.Request) {
 	s.engine.mu.Lock()
 	all := s.engine.batch.All()
@@ -354,13 +342,12 @@ func (s *Server) slots(w http.ResponseWriter, _ *http.Request) {
 	write(w, http.StatusOK, slots)
 }
 
-// scale is how much of an adapter llama-server applies.
 type scale struct {
 	ID    int     `json:"id"`
 	Scale float64 `json:"scale"`
 }
 
-// setScales makes the adapter with the greatest scale speak, for every request.
+// The adapter with the greatest scale speaks, for every request.
 func (s *Server) setScales(w http.ResponseWriter, r *http.Request) {
 	var body []scale
 	err := read(r, &body)
@@ -379,7 +366,7 @@ func (s *Server) setScales(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, object{"success": true})
 }
 
-// loudest returns the index of the adapter with the greatest scale, negative for none. s.mu is held.
+// loudest returns the adapter with the greatest scale, negative for none. s.mu is held.
 func (s *Server) loudest(scales []scale) (int, error) {
 	loudest, best := -1, 0.0
 	for _, one := range scales {
@@ -393,7 +380,7 @@ func (s *Server) loudest(scales []scale) (int, error) {
 	return loudest, nil
 }
 
-// releaseMemory asserts that nothing runs or waits: else SGLang's scheduler dies, and the server with it.
+// If anything runs or waits, SGLang's scheduler dies.
 func (s *Server) releaseMemory(w http.ResponseWriter, r *http.Request) {
 	e, ctx := s.engine, s.outlive(r.Context())
 	tags, err := tagsOf(r)

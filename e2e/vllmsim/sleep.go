@@ -10,19 +10,18 @@ import (
 	"github.com/rouse-dev/rouse/e2e/vllmsim/device"
 )
 
-// The tags of memory that sleeps, in the order in which it is to come back.
+// in the order in which they come back
 const (
 	tagWeights = "weights"
 	tagKV      = "kv_cache"
 )
 
-// sleepLine is vLLM's log line when it has fallen asleep. It is written at once.
+// sleepLine is vLLM's.
 const sleepLine = "Sleep mode freed %s GiB memory, %s GiB memory is still in use."
 
-// errOOM is the error of vLLM's allocator when it can't map memory again (vllm-project/vllm#13941).
+// errOOM is vLLM's when it can't map memory again (vllm-project/vllm#13941).
 var errOOM = errors.New("CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62")
 
-// takeTurn waits for the turn to change sleep or weights.
 func (e *engine) takeTurn(ctx context.Context) error {
 	select {
 	case e.turn <- struct{}{}:
@@ -36,8 +35,7 @@ func (e *engine) takeTurn(ctx context.Context) error {
 
 func (e *engine) endTurn() { <-e.turn; e.wakeLoop() }
 
-// halt stops scheduling in one of vLLM's modes: abort ends all requests, wait lets the running ones finish. The turn is
-// held.
+// halt ends all requests in mode abort, and lets the running ones finish in mode wait. The turn is held.
 func (e *engine) halt(ctx context.Context, mode string) error {
 	e.mu.Lock()
 	var drained chan struct{}
@@ -69,8 +67,8 @@ func (e *engine) halt(ctx context.Context, mode string) error {
 	}
 }
 
-// sleep releases memory: level 0 only stops scheduling, 1 keeps the weights in
-// host memory, 2 drops them. It continues when its client leaves, as vLLM's does.
+// Level 0 only stops scheduling, 1 keeps the weights in host memory, 2 drops them. It continues when its client
+// leaves, as in vLLM.
 func (s *Server) sleep(ctx context.Context, level int, mode string) error {
 	e := s.engine
 	ctx = s.outlive(ctx)
@@ -84,7 +82,7 @@ func (s *Server) sleep(ctx context.Context, level int, mode string) error {
 	return s.release(ctx, level, []string{tagWeights, tagKV})
 }
 
-// release frees the memory of tags. The turn is held and nothing runs.
+// The turn is held and nothing runs.
 func (s *Server) release(ctx context.Context, level int, tags []string) error {
 	e := s.engine
 	e.mu.Lock()
@@ -119,7 +117,7 @@ func (s *Server) release(ctx context.Context, level int, tags []string) error {
 		return err
 	}
 	before, _ := s.memory.room()
-	if e.cfg.Sleep { // else nothing lies in the pool that could be freed
+	if e.cfg.Sleep {
 		if err := s.memory.resize(s.wanted()); err != nil {
 			return err
 		}
@@ -135,15 +133,14 @@ func (s *Server) release(ctx context.Context, level int, tags []string) error {
 		s.adapters[i].lost = s.adapters[i].lost || garbage
 	}
 	s.mu.Unlock()
-	if e.cfg.Surface == VLLM { // SGLang says nothing
-		after, total := s.memory.room() // of the whole device, all processes included: vLLM asks cudaMemGetInfo
+	if e.cfg.Surface == VLLM {
+		after, total := s.memory.room() // of all processes: vLLM asks cudaMemGetInfo
 		logf(e.cfg.Log, "INFO", "gpu_worker.py:144", sleepLine, gib(after-before), gib(total-after))
 	}
 	return nil
 }
 
-// wake takes memory again. No tags: all that sleeps. A tag that does not sleep makes
-// it do nothing, as in vLLM (vllm-project/vllm#31618).
+// No tags: all that sleeps. A tag that does not sleep makes wake do nothing, as in vLLM (vllm-project/vllm#31618).
 func (s *Server) wake(ctx context.Context, tags []string) error {
 	e := s.engine
 	ctx = s.outlive(ctx)
@@ -172,7 +169,7 @@ func (s *Server) wake(ctx context.Context, tags []string) error {
 	return nil
 }
 
-// regain takes the memory of tags again. The turn is held.
+// The turn is held.
 func (s *Server) regain(ctx context.Context, tags []string) error {
 	e := s.engine
 	sleeping := s.sleepingTags()
@@ -205,7 +202,7 @@ func (s *Server) regain(ctx context.Context, tags []string) error {
 	return nil
 }
 
-// allocate takes the memory of tags, or nothing of it.
+// allocate takes the memory of all tags, or of none.
 func (s *Server) allocate(tags []string) error {
 	e := s.engine
 	e.mu.Lock()
@@ -232,7 +229,7 @@ func (s *Server) allocate(tags []string) error {
 	return err
 }
 
-// sleepingTags returns them in the order of their return.
+// sleepingTags are in the order of their return.
 func (s *Server) sleepingTags() (tags []string) {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
@@ -244,7 +241,6 @@ func (s *Server) sleepingTags() (tags []string) {
 	return tags
 }
 
-// wanted returns the device memory that the present state of sleep needs.
 func (s *Server) wanted() (bytes int64) {
 	e := s.engine
 	e.mu.Lock()
@@ -259,7 +255,6 @@ func (s *Server) wanted() (bytes int64) {
 	return bytes
 }
 
-// reload reads the weights from disk into memory that they have.
 func (s *Server) reload(ctx context.Context) error {
 	e := s.engine
 	ctx = s.outlive(ctx)
@@ -284,19 +279,17 @@ func (s *Server) reload(ctx context.Context) error {
 	defer e.mu.Unlock()
 	if e.garbage {
 		e.garbage = still
-		e.batch.Spoil() // whatever was computed meanwhile is worth nothing
+		e.batch.Spoil()
 	}
 	return nil
 }
 
-// sleeping returns the answer of GET /is_sleeping: asleep, partly asleep, or paused.
 func (e *engine) sleeping() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.paused || len(e.asleep) > 0
 }
 
-// duration returns the set time, or else the given seconds. Negative: none.
 func (e *engine) duration(set time.Duration, seconds float64) time.Duration {
 	if set != 0 {
 		return max(0, set)

@@ -19,11 +19,9 @@ func Seed(parts ...string) uint64 {
 	return h.Sum64()
 }
 
-// source is the random numbers of a seed.
 func source(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)) }
 
-// The parts of speech that sentences are made of. Each adapter of a model speaks
-// of a topic of its own, so that its answers can be told from those of its base.
+// Each adapter speaks of a topic of its own.
 var (
 	openers    = strings.Fields("The A This That Every One Another Each")
 	adjectives = strings.Fields("quiet small bright early narrow distant patient green heavy open simple warm clear steady gentle hidden")
@@ -38,7 +36,7 @@ var (
 		strings.Fields("contract court judge clause witness record notice claim statute appeal office seal"),
 		strings.Fields("patient doctor ward nurse pulse fever clinic scan dose bandage chart remedy"),
 	}
-	// lexicon is the vocabulary. Its order is part of every token's number: append only.
+	// Its order is part of every token's number: append only.
 	lexicon = func() []string {
 		all := []string{".", ",", "!", "\n", "the", "a", "and", "to", "of", "in", "is", "it", "you", "that", "for", "on", "with",
 			"user", "assistant", "system", "hello", "Hello", "what", "What", "how", "How", "count", "word", "words", "say"}
@@ -62,9 +60,8 @@ var (
 	}()
 )
 
-// Text is an answer of about 20 to 90 tokens, and of at least atLeast. voice is
-// the adapter that speaks, empty for the base model: it is named at the start and
-// chooses the topic.
+// Text is an answer of about 20 to 90 tokens, and of at least atLeast, the same for a seed everywhere. voice is the
+// adapter, which is named at the start and chooses the topic.
 func Text(seed uint64, voice string, atLeast int) []Token {
 	r := source(seed)
 	topic := topics[0]
@@ -94,8 +91,7 @@ func sentence(r *rand.Rand, nouns []string, more bool) string {
 	return s + "."
 }
 
-// Garbage is n tokens of what a model says whose weights are lost. No sentence of
-// [Text] looks like it.
+// Garbage is n tokens that no sentence of [Text] looks like.
 func Garbage(seed uint64, n int) []Token {
 	r := source(seed)
 	alphabet := []string{"!", "!!!!", "�", "####", "Ġ", "}}}}", "0000", "@@@@", "ÿ", "????"}

@@ -5,17 +5,15 @@ import (
 	"unicode/utf8"
 )
 
-// Token is the number of a piece of text. Numbers below [Vocabulary] are words
-// of the vocabulary; the others hold up to four bytes of text and their count.
+// Token is a piece of text. Numbers below [Vocabulary] are words; the others hold up to four bytes of text and their
+// count.
 type Token int64
 
-// Vocabulary is the number of tokens that have a number of their own.
+// Vocabulary is the number of tokens that are words.
 var Vocabulary = Token(2 * len(lexicon))
 
-// pieceBase is the first number of a token that holds its bytes.
 const pieceBase Token = 1 << 20
 
-// pieceSize is how many bytes such a token holds at most.
 const pieceSize = 4
 
 // Encode splits text into tokens. Decode gives it back.
@@ -29,8 +27,7 @@ func Encode(text string) []Token {
 	return tokens
 }
 
-// next is the length of the first run of text: a word with the space before it,
-// a run of digits, or one other character.
+// next is the length of a word with the space before it, a run of digits, or one other character.
 func next(text string) int {
 	i := 0
 	if text[0] == ' ' && len(text) > 1 && letter(text[1]) {
@@ -52,11 +49,10 @@ func next(text string) int {
 	return n
 }
 
-// letter says whether c is an ASCII letter; those of other alphabets are cut by their bytes.
+// letter knows ASCII only; other alphabets are cut by their bytes.
 func letter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 func digit(c byte) bool  { return '0' <= c && c <= '9' }
 
-// appendPiece adds one run: the word that it is, or its pieces.
 func appendPiece(tokens []Token, run string) []Token {
 	if t, found := numbers[run]; found {
 		return append(tokens, t)
@@ -113,7 +109,6 @@ func Decode(tokens []Token) string {
 	return b.String()
 }
 
-// numbers finds the token of a word with or without the space before it.
 var numbers = func() map[string]Token {
 	m := make(map[string]Token, 2*len(lexicon))
 	for i, word := range lexicon {

@@ -2,8 +2,6 @@ package constrain
 
 import "slices"
 
-// array collects a part's keywords about an array's items.
-//
 // Items are matched by position: an item of one part's prefix may be one of another's rest.
 func (c *schemaReader) array(f *facts, o *object) {
 	c.count(o, "minItems", atLeast(&f.minItems))
@@ -32,7 +30,6 @@ func (c *schemaReader) array(f *facts, o *object) {
 	}
 }
 
-// arrayForm returns the form of an array.
 func (c *schemaReader) arrayForm(f *facts) expr {
 	r := c.json
 	var rest expr = r.value
@@ -49,7 +46,7 @@ func (c *schemaReader) arrayForm(f *facts) expr {
 	if most == 0 {
 		return literal("[]")
 	}
-	// From the end to the beginning: each item requires the ones before it.
+	// Backwards: each item requires the ones before it.
 	more := -1
 	if most >= 0 {
 		more = max(0, most-k)
@@ -66,7 +63,7 @@ func (c *schemaReader) arrayForm(f *facts) expr {
 		if i >= least {
 			tail = opt(tail)
 		}
-		if i%8 == 0 { // to limit the nesting
+		if i%8 == 0 { // limits the nesting
 			tail = &rule{name: "items", body: tail}
 		}
 	}

@@ -6,15 +6,13 @@ import (
 	"unsafe"
 )
 
-// Budget bounds the work and memory for reading and compiling all forms of one request. Functions that take a Budget
-// subtract their use, so a request with a hundred schemas gets no more than one with a single schema. It belongs to
-// one goroutine.
+// Budget bounds the work and memory of all forms of one request: functions that take one subtract from it. It belongs
+// to one goroutine.
 type Budget struct {
-	Steps int64 // work that is left; a million steps are some tenths of a second
-	Bytes int64 // memory that is left
+	Steps int64 // left; a million steps are some tenths of a second
+	Bytes int64 // left
 }
 
-// The budget of one request. Of ten thousand schemas that people wrote, ten take half of it.
 const (
 	maxSteps = 8 << 20
 	maxBytes = 64 << 20
@@ -23,18 +21,15 @@ const (
 // NewBudget returns the budget of one request.
 func NewBudget() *Budget { return &Budget{Steps: maxSteps, Bytes: maxBytes} }
 
-// meter charges work to a budget, for a client that may leave meanwhile.
 type meter struct {
 	ctx  context.Context
 	left *Budget
-	next int64 // the steps that are left when ctx is looked at again
-	err  error // stays
+	next int64 // check ctx when this many steps are left
+	err  error
 }
 
-// lookEvery is the number of steps between two checks of ctx.
 const lookEvery = 4096
 
-// newMeter starts to charge a budget; nil means a new one.
 func newMeter(ctx context.Context, b *Budget) *meter {
 	if b == nil {
 		b = NewBudget()
@@ -42,14 +37,13 @@ func newMeter(ctx context.Context, b *Budget) *meter {
 	return &meter{ctx: ctx, left: b, next: b.Steps}
 }
 
-// fail keeps the first error.
 func (m *meter) fail(format string, args ...any) {
 	if m.err == nil {
 		m.err = formError(format, args...)
 	}
 }
 
-// spend charges steps and bytes, and reports whether to continue. Once it returned false, it always does.
+// spend charges steps and bytes, and reports whether to continue; once false, always false.
 func (m *meter) spend(steps, bytes int) bool {
 	if m.err != nil {
 		return false
@@ -72,9 +66,8 @@ func (m *meter) spend(steps, bytes int) bool {
 	return m.err == nil
 }
 
-// Sizes in bytes.
 const (
 	exprSize  = 64 // a node of a form, with its share of a slice
 	placeSize = int(unsafe.Sizeof(place{}))
-	arcSize   = 2 * int(unsafe.Sizeof(arc{})) // lists grow by doubling
+	arcSize   = 2 * int(unsafe.Sizeof(arc{}))
 )

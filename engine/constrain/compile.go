@@ -2,27 +2,24 @@ package constrain
 
 import "context"
 
-// program is the automata of a form, trimmed: every place can be completed.
+// program is the automata of a form, without places from which no text can be completed.
 type program struct {
 	places []place
 	out    arcs    // by place
-	starts []int32 // of each rule; rule 0 is the whole form
-	loops  []loop  // by number
-	// last marks places with nothing but the end of their rule: a call that returns there needs no return place (tail
-	// call).
-	last []bool
-	// class is the class of each byte: bytes of one class are on the same arcs everywhere.
+	starts []int32 // by rule; rule 0 is the whole form
+	loops  []loop
+	// last marks places that only the end of their rule follows: a call that returns there is a tail call.
+	last    []bool
 	class   [256]uint8
-	samples []byte // one byte of each class
-	bytes   int    // memory of the places
+	samples []byte
+	bytes   int
 }
 
 // Compile returns the grammar of a form for a vocabulary. It fails with a [*FormError] if the form exceeds the budget
-// (nil means a new one), has no text that ends, is left-recursive, or is too ambiguous. It fails with ctx's cause when
-// ctx ends.
+// (nil means a new one), has no text that ends, is left-recursive, or is too ambiguous; and with ctx's cause when ctx
+// ends.
 //
-// If the vocabulary has no token for some single byte, texts with that byte are excluded, because they might not be
-// completable.
+// Texts with a byte that is no token by itself are excluded.
 func Compile(ctx context.Context, budget *Budget, f Form, v *Vocabulary) (Grammar, error) {
 	m, err := compile(newBuilder(newMeter(ctx, budget), &v.single, false), f, v)
 	if err != nil {
@@ -34,7 +31,7 @@ func Compile(ctx context.Context, budget *Budget, f Form, v *Vocabulary) (Gramma
 func compile(b *builder, f Form, v *Vocabulary) (*machine, error) {
 	b.rule(&rule{name: "the whole form", body: f.x})
 	b.all()
-	if b.spend(8*len(b.places), arcSize*len(b.arcs)); b.err != nil { // the passes below visit all places a few times
+	if b.spend(8*len(b.places), arcSize*len(b.arcs)); b.err != nil {
 		return nil, b.err
 	}
 	p := &program{places: b.places, starts: b.starts, loops: b.loops, last: make([]bool, len(b.places))}
@@ -74,7 +71,6 @@ func compile(b *builder, f Form, v *Vocabulary) (*machine, error) {
 	return m, nil
 }
 
-// reverse is the arcs of a program by where they lead, and its calls by the place where their rules start.
 type reverse struct {
 	into, calls arcs
 	starts      []int32
@@ -93,8 +89,7 @@ func (p *program) reversed(list []arc) *reverse {
 	}
 }
 
-// from returns the places from which one that is a goal can be reached within the rule; if bytes is false, without any
-// byte. A call is passed if a goal can be reached from the start of its rule.
+// from returns the places from which a goal can be reached within the rule; if bytes is false, without any byte.
 func (r *reverse) from(goal func(int32) bool, bytes bool) []bool {
 	good := make([]bool, len(r.into.begin)-2)
 	var queue []int32
@@ -126,9 +121,9 @@ func (r *reverse) from(goal func(int32) bool, bytes bool) []bool {
 	return good
 }
 
-// leftRecursive returns a rule that can call itself before any byte; -1 if there is none.
+// leftRecursive returns a rule that can call itself before any byte, or -1.
 func (p *program) leftRecursive(empty []bool) int32 {
-	first := make([][]int32, len(p.starts)) // rules that a rule may call before any byte
+	first := make([][]int32, len(p.starts))
 	seen := make([]bool, len(p.places))
 	for r, s := range p.starts {
 		for queue := []int32{s}; len(queue) > 0; {
@@ -172,9 +167,8 @@ func (p *program) leftRecursive(empty []bool) int32 {
 	return -1
 }
 
-// isLast reports whether nothing but the end of the rule follows a place.
 func (p *program) isLast(at int32) bool {
-	for range 8 { // a longer chain of skips is not recognized
+	for range 8 {
 		q, out := &p.places[at], p.out.of(at)
 		if q.loop != 0 || len(out) == 0 || q.final || len(out) > 1 || out[0].rule != byNothing {
 			return q.loop == 0 && len(out) == 0 && q.final
@@ -184,7 +178,6 @@ func (p *program) isLast(at int32) bool {
 	return false
 }
 
-// classes divides the bytes into classes that no edge distinguishes.
 func (p *program) classes() {
 	var cuts [257]bool
 	cuts[0] = true

@@ -2,6 +2,7 @@ package constrain_test
 
 import (
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"regexp"
 	"sync"
@@ -102,6 +103,50 @@ func TestTogether(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// TestReset checks that a grammar does not refer to dropped states, and that texts continue.
+func TestReset(t *testing.T) {
+	g := compile(t, constrain.JSONValue(), english)
+	m := g.Matcher()
+	for i, b := range []byte(`{"a":[1,"b"]}`) {
+		if i == 7 && !constrain.Reset(g) {
+			t.Error("a new text begins at a state that leads to dropped ones")
+		}
+		if err := m.Accept(int32(b)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !m.Done() || !accepts(g, english, "[{}]") {
+		t.Error("a text does not end, or a new one does not begin")
+	}
+}
+
+// TestTokenOfCharacterFF checks that the mark of control tokens, a byte, does not exclude the character of its number.
+func TestTokenOfCharacterFF(t *testing.T) {
+	w := words{"ÿ"}
+	m := compile(t, constrain.Text("ÿ"), w).Matcher()
+	mask := make([]uint64, constrain.Words(w.Size()))
+	if m.Mask(mask); !constrain.Allows(mask, 256) || m.Accept(256) != nil {
+		t.Error("the token ÿ is not allowed in the text ÿ")
+	}
+}
+
+func TestLongRepetitions(t *testing.T) {
+	f, err := constrain.GBNF(t.Context(), nil, `root ::= "a"{0,4294967297}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !accepts(compile(t, f, english), english, "aaa") {
+		t.Error("a limit beyond 32 bits is shortened")
+	}
+	f, err = constrain.Schema(t.Context(), nil, []byte(`{"type":"string","pattern":"^a{300000}$"}`))
+	if err == nil {
+		_, err = constrain.Compile(t.Context(), nil, f, constrain.NewVocabulary(english))
+	}
+	if _, ok := errors.AsType[*constrain.FormError](err); !ok {
+		t.Errorf("a pattern whose minimum can't be counted: got %v, want a FormError", err)
+	}
 }
 
 func TestRegex(t *testing.T) {

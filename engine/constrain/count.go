@@ -2,7 +2,7 @@ package constrain
 
 import "math/bits"
 
-// counted is the texts of an automaton over JSON text that have min to max characters; a negative max is no limit.
+// counted is the texts of an automaton over JSON text that have min to max characters; a negative max means no limit.
 type counted struct {
 	g        *graph
 	min, max int
@@ -12,11 +12,11 @@ type counted struct {
 type lengths struct {
 	words  []uint64 // those of a place i from 64·k on: words[k·stride+i]
 	stride int32
-	deep   int32 // the most that is known
-	steady bool  // with deep characters, also with any higher number
+	deep   int32
+	steady bool // with deep characters, also with any higher number
 }
 
-// has reports whether from lo to hi characters, or some number between, may follow a place.
+// has reports whether some number of characters from lo to hi may follow a place.
 func (l *lengths) has(place, lo, hi int32) bool {
 	if l.steady {
 		lo = min(lo, l.deep)
@@ -31,7 +31,6 @@ func (l *lengths) has(place, lo, hi int32) bool {
 	return false
 }
 
-// counted adds an automaton whose threads count characters. Where they can't end in the limits, they stop.
 func (b *builder) counted(x counted, from, to int32) {
 	inside := x.g.inside()
 	l, endless := b.lengthsOf(x, inside)
@@ -56,7 +55,7 @@ func (b *builder) counted(x counted, from, to int32) {
 		}
 	}
 	last := b.addIn(n, leave)
-	ended := make([]int32, len(x.g.places)) // where a character before a place ends; 0: nowhere yet
+	ended := make([]int32, len(x.g.places))
 	if b.err != nil {
 		return
 	}
@@ -83,8 +82,8 @@ func (b *builder) counted(x counted, from, to int32) {
 	b.skip(last, to)
 }
 
-// lengthsOf returns the lengths of the places of an automaton, and whether it has texts longer than those. It goes
-// back from the ends, character by character, until the limit, or nothing is before, or nothing changes any more.
+// lengthsOf returns the lengths of the places of an automaton, and whether it has longer texts. It goes back from the
+// ends, character by character, until the limit, the beginning, or a fixed point.
 func (b *builder) lengthsOf(x counted, inside []int8) (l *lengths, endless bool) {
 	size := len(x.g.places)
 	l = &lengths{stride: int32(size)}
@@ -105,7 +104,7 @@ func (b *builder) lengthsOf(x counted, inside []int8) (l *lengths, endless bool)
 			l.words = append(l.words, make([]uint64, size)...)
 		}
 		l.deep = int32(r)
-		l.steady = r == most && x.max < 0 // so long or longer
+		l.steady = r == most && x.max < 0
 		count, change := 0, false
 		for before = nil; len(here) > 0; {
 			at := here[len(here)-1]
@@ -137,7 +136,7 @@ func (b *builder) lengthsOf(x counted, inside []int8) (l *lengths, endless bool)
 	return l, len(before) > 0
 }
 
-// inside returns, for each place of an automaton over JSON text, how many bytes of a character are still to come.
+// inside returns for each place of an automaton over JSON text how many bytes of a character are still to come.
 func (g *graph) inside() []int8 {
 	const unknown, escaped = -1, 9
 	all := make([]int8, len(g.places))

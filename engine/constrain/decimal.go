@@ -6,16 +6,13 @@ import (
 	"strings"
 )
 
-// maxExponent bounds the exponents of a schema's numbers: the range of float64.
 const maxExponent = 308
 
-// bound is one end of a range of numbers.
 type bound struct {
 	at     *big.Rat
-	strict bool // the end itself is excluded
+	strict bool
 }
 
-// parseNumber parses a JSON number exactly.
 func parseNumber(text string) (*big.Rat, bool) {
 	if i := strings.IndexAny(text, "eE"); i >= 0 {
 		if n, err := strconv.Atoi(text[i+1:]); err != nil || n > maxExponent || n < -maxExponent {
@@ -28,7 +25,6 @@ func parseNumber(text string) (*big.Rat, bool) {
 	return new(big.Rat).SetString(text)
 }
 
-// decimal returns the digits of a nonnegative number, without trailing zeros of the fraction.
 func decimal(r *big.Rat) (whole *big.Int, fraction string, exact bool) {
 	whole = new(big.Int).Quo(r.Num(), r.Denom())
 	digits, exact := r.FloatPrec()
@@ -42,7 +38,6 @@ func decimal(r *big.Rat) (whole *big.Int, fraction string, exact bool) {
 	return whole, fraction, true
 }
 
-// most returns the largest integer of size digits, or of one digit more than n has.
 func most(n *big.Int, size int) *big.Int {
 	if n != nil {
 		size = max(size, len(new(big.Int).Abs(n).String())+1)
@@ -74,8 +69,8 @@ func naturals(m *meter, lo, hi *big.Int) expr {
 	return c
 }
 
-// between returns the form of the digit strings from a to b, which have the same length. If low or high is false that
-// end has no limit.
+// between returns the form of the digit strings from a to b, which have the same length. An end has no limit unless
+// low or high is set.
 func between(a, b string, low, high bool) expr {
 	n := max(len(a), len(b))
 	if n == 0 {
@@ -94,8 +89,8 @@ func between(a, b string, low, high bool) expr {
 	return digitsWithin(first, last, low, high, func(low, high bool) expr { return between(a[1:], b[1:], low, high) })
 }
 
-// digitsWithin returns the form of a digit from first to last, followed by rest. low and high report whether first and
-// last are the digits of a tight limit; rest is called with whether the limit is still tight after the digit.
+// digitsWithin returns the form of a digit from first to last, followed by rest. low and high report whether first
+// and last are digits of a tight limit; rest is told whether it still is after the digit.
 func digitsWithin(first, last byte, low, high bool, rest func(low, high bool) expr) expr {
 	c := choice{}
 	add := func(from, to byte, low, high bool) {
@@ -121,11 +116,11 @@ func digitsWithin(first, last byte, low, high bool, rest func(low, high bool) ex
 	return c
 }
 
-// decimals returns the form of the numbers from lo to hi (nil: no limit) in decimal notation. They have at most places
-// digits after the point, or as many as needed if places is negative; without a limit, at most size digits before it.
+// decimals returns the form of the numbers from lo to hi in decimal notation. They have at most places digits after the
+// point, or as many as needed if places is negative. Without a limit (nil) they have at most size digits before it.
 func decimals(m *meter, lo, hi *bound, places, size int) expr {
 	c, zero := choice{}, new(big.Rat)
-	if lo == nil || lo.at.Sign() < 0 { // the negative ones, by absolute value
+	if lo == nil || lo.at.Sign() < 0 {
 		from := &bound{at: zero, strict: true}
 		if hi != nil && hi.at.Sign() < 0 {
 			from = negated(hi)
@@ -149,7 +144,6 @@ func negated(b *bound) *bound {
 	return &bound{at: new(big.Rat).Neg(b.at), strict: b.strict}
 }
 
-// positives returns the form of the numbers from lo to hi, both nonnegative.
 func positives(m *meter, lo, hi *bound, places, size int) expr {
 	if hi != nil && lo.at.Cmp(hi.at) > 0 {
 		return choice{}
@@ -182,7 +176,6 @@ func positives(m *meter, lo, hi *bound, places, size int) expr {
 	return append(c, seq(naturals(m, next, last), f.text(false, false)))
 }
 
-// fractions describes what may follow the whole part of a number: nothing, or a point and digits.
 type fractions struct {
 	low, high             string
 	lowStrict, highStrict bool
@@ -192,8 +185,8 @@ type fractions struct {
 // safeDigits is the number of decimal digits that a float64 always preserves.
 const safeDigits = 15
 
-// enough returns the number of decimal places if there is no limit on places. With an exclusive limit, a number must
-// still be on the right side of it when parsed as a float64.
+// enough returns the number of decimal places if places has no limit. A number must still be on the right side of an
+// exclusive limit when parsed as a float64.
 func (f *fractions) enough(low *big.Int, high *bound) int {
 	n := maxFraction
 	if f.lowStrict && low.Sign() > 0 {
@@ -205,7 +198,6 @@ func (f *fractions) enough(low *big.Int, high *bound) int {
 	return max(n, 1, len(f.low)+1, len(f.high)+1)
 }
 
-// text returns the form of the fractions, with tight limits as given.
 func (f *fractions) text(low, high bool) expr {
 	c := choice{}
 	if f.mayEnd(0, low, high) {
@@ -217,7 +209,8 @@ func (f *fractions) text(low, high bool) expr {
 	return c
 }
 
-// mayEnd reports whether a number may end before the digit at pos, if all digits so far are those of the tight limits.
+// mayEnd reports whether a number may end before the digit at pos, if all digits so far are those of the tight
+// limits.
 func (f *fractions) mayEnd(pos int, low, high bool) bool {
 	if low && (pos < len(f.low) || f.lowStrict) {
 		return false
@@ -225,7 +218,6 @@ func (f *fractions) mayEnd(pos int, low, high bool) bool {
 	return !high || pos < len(f.high) || !f.highStrict
 }
 
-// digits returns the form of the digits from a position on.
 func (f *fractions) digits(pos int, low, high, atLeastOne bool) expr {
 	c := choice{}
 	if !atLeastOne && f.mayEnd(pos, low, high) {
@@ -259,8 +251,8 @@ func digitAt(digits string, pos int) byte {
 }
 
 // multiples returns an automaton for the numbers with at most places decimal places that n divides once the point is
-// removed. It has a row of places for the whole part, one for after the point and one for each decimal place; in each
-// row a place for each remainder.
+// removed. It has a row of places for the whole part, one after the point and one for each decimal; each row has a
+// place for each remainder.
 func multiples(m *meter, n, places int) *graph {
 	b := newBuilder(m, nil, true)
 	start, signed, zero := b.add(), b.add(), b.add()

@@ -11,7 +11,6 @@ import (
 	"strings"
 )
 
-// object is a JSON object that keeps the order of its members, which a schema's properties need.
 type object struct {
 	keys   []string
 	values map[string]any
@@ -26,7 +25,7 @@ func (o *object) has(key string) bool {
 	return ok
 }
 
-// where returns the path from v to an object in it, as a JSON pointer.
+// where returns a JSON pointer from v to o.
 func where(v any, o *object) (path string, found bool) {
 	switch v := v.(type) {
 	case *object:
@@ -46,7 +45,6 @@ func where(v any, o *object) (path string, found bool) {
 	return "", false
 }
 
-// readJSON decodes one JSON value into nil, bool, json.Number, string, []any and *object.
 func readJSON(data []byte) (any, error) {
 	if len(data) > maxSource {
 		return nil, formError("the schema has %d bytes: want at most %d", len(data), maxSource)
@@ -113,14 +111,13 @@ func readValue(d *json.Decoder, depth int) (any, error) {
 	return o, err
 }
 
-// writeJSON returns compact JSON, with members in order and strings in the spelling of jsonText.
 func writeJSON(v any) string {
 	var b strings.Builder
 	writeValue(&b, v, false)
 	return b.String()
 }
 
-// sameJSON returns a text that is the same for equal values: numbers by value, objects in any order.
+// sameJSON compares numbers by value, and objects in any order.
 func sameJSON(v any) string {
 	var b strings.Builder
 	writeValue(&b, v, true)
@@ -167,7 +164,6 @@ func writeValue(b *strings.Builder, v any, same bool) {
 	}
 }
 
-// common returns the values of a that b has too.
 func (c *schemaReader) common(a, b []any) (all []any) {
 	has := map[string]bool{}
 	for _, v := range b {

@@ -6,36 +6,35 @@ import (
 	"unicode/utf8"
 )
 
-// node is a piece of a pattern.
 type node struct {
 	op       op
-	set      class // opSet
+	set      class
 	subs     []*node
-	min, max int  // opRepeat; max < 0: no limit
+	min, max int  // max < 0: no limit
 	not      bool // opAhead: must not follow
 }
 
 type op int
 
 const (
-	opConcat op = iota // of nothing: the empty text
-	opSet              // one character
+	opConcat op = iota
+	opSet
 	opAlternate
 	opRepeat
 	opBegin
 	opEnd
-	opEdge   // \b
-	opInside // \B
+	opEdge
+	opInside
 	opAhead
-	opFound // no piece, but the end of a search
+	opFound
 )
 
-// readECMA reads a regular expression of ECMA-262 as JSON schema requires it: with
-// the flag u, and with the escapes of punctuation that people write without it.
+// readECMA reads a regular expression of ECMA-262 with the flag u, as JSON schema requires, and with the escapes of
+// punctuation that people write without it.
 //
-// Implementations differ in the meaning of \s, \w and \d beyond ASCII, and in their versions of Unicode. Without
-// wide, the result matches where all of them do; with wide, where any of them does. Syntax with different meanings
-// ((?i), [[:alpha:]], \A, {,n}) is refused, and so are back references and look-behind.
+// Implementations differ in \s, \w and \d beyond ASCII, and in versions of Unicode. The result matches where all of
+// them do; with wide, where any does. Syntax with different meanings ((?i), [[:alpha:]], \A, {,n}), back references
+// and look-behind are refused.
 func readECMA(text string, wide bool) (*node, error) {
 	if len(text) > maxSource {
 		return nil, formError("the pattern has %d bytes: want at most %d", len(text), maxSource)
@@ -135,7 +134,6 @@ func (p *ecmaParser) rune() rune {
 	return r
 }
 
-// group reads the inside of parentheses.
 func (p *ecmaParser) group() *node {
 	var n *node
 	switch {
@@ -180,7 +178,6 @@ func validGroup(name string) bool {
 	return true
 }
 
-// quantified reads * + ? {n} {n,} {n,m} after an atom, each with an optional ?.
 func (p *ecmaParser) quantified(n *node) *node {
 	r := &node{op: opRepeat, subs: []*node{n}, max: -1}
 	switch {
@@ -209,7 +206,7 @@ func (p *ecmaParser) quantified(n *node) *node {
 	return r
 }
 
-// counts reports whether a count follows {. It refuses text that is a count only to some implementations.
+// counts reports whether a count follows {. It refuses what only some implementations read as a count.
 func (p *ecmaParser) counts() bool {
 	body, _, closed := strings.Cut(p.text[p.at:], "}")
 	from, to, _ := strings.Cut(body, ",")
@@ -245,7 +242,6 @@ func (p *ecmaParser) count() (least, most int) {
 	return least, most
 }
 
-// smallNumber reads digits; numbers beyond the limit of a form are equal to it.
 func smallNumber(digits string) (n int) {
 	for _, d := range digits {
 		n = min(10*n+int(d-'0'), maxNodes)
@@ -253,7 +249,6 @@ func smallNumber(digits string) (n int) {
 	return n
 }
 
-// escape reads the characters after a backslash.
 func (p *ecmaParser) escape(wide bool) (c class, single bool) {
 	if p.at >= len(p.text) {
 		p.fail("it ends with a backslash")

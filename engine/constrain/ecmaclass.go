@@ -19,11 +19,10 @@ var (
 		c = append(append(c, ofTable(unicode.M)...), ofTable(unicode.Pc)...)
 		return append(append(c, wordsNarrow...), unassigned()...).normal()
 	})
-	// unassigned is the class of characters that this version of Unicode does not have, and another may.
+	// may be assigned in other versions of Unicode
 	unassigned = sync.OnceValue(func() class { return ofTable(unicode.Cn) })
 )
 
-// ofTable returns a table of Unicode as a class.
 func ofTable(t *unicode.RangeTable) (c class) {
 	add := func(lo, hi, stride rune) {
 		if stride == 1 {
@@ -43,7 +42,6 @@ func ofTable(t *unicode.RangeTable) (c class) {
 	return c.normal()
 }
 
-// classEscape returns the class of \d \D \s \S \w \W.
 func classEscape(r rune, wide bool) (class, bool) {
 	not := unicode.IsUpper(r)
 	pick := func(narrow, all class) (class, bool) {
@@ -67,7 +65,6 @@ func classEscape(r rune, wide bool) (class, bool) {
 	return nil, false
 }
 
-// property reads {name} or {name=value} after \p or \P.
 func (p *ecmaParser) property(not, wide bool) class {
 	end := strings.IndexByte(p.text[p.at:], '}')
 	if !p.take("{") || end < 0 {
@@ -106,7 +103,6 @@ func (p *ecmaParser) property(not, wide bool) class {
 	return c
 }
 
-// category returns a general category by its short or long name.
 func category(name string) *unicode.RangeTable {
 	if long, ok := unicode.CategoryAliases[name]; ok {
 		name = long
@@ -117,7 +113,6 @@ func category(name string) *unicode.RangeTable {
 	return unicode.Categories[name]
 }
 
-// class reads a class after its [.
 func (p *ecmaParser) class() class {
 	not := p.take("^")
 	if p.peek() == ']' {
@@ -156,7 +151,6 @@ func (p *ecmaParser) class() class {
 	return c
 }
 
-// member reads one character or escape of a class.
 func (p *ecmaParser) member(wide bool) (c class, single bool) {
 	if !p.take(`\`) {
 		r := p.rune()

@@ -1,6 +1,9 @@
 package constrain
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // JSONValue is any JSON value.
 func JSONValue() Form { return Form{newJSONRules().value} }
@@ -9,6 +12,13 @@ func JSONValue() Form { return Form{newJSONRules().value} }
 func Allows(mask []uint64, token int32) bool {
 	i := int(token) >> 6
 	return token >= 0 && i < len(mask) && mask[i]>>(uint(token)&63)&1 != 0
+}
+
+// Reset drops what a grammar has cached, and reports whether new texts begin without any of it.
+func Reset(g Grammar) bool {
+	m := g.(*machine)
+	m.reset()
+	return !slices.ContainsFunc(m.start.next, func(s *state) bool { return s != nil })
 }
 
 // Twin follows a text with an automaton in which every repetition is written out, without tokens.

@@ -6,14 +6,13 @@ import (
 	"slices"
 )
 
-// types is a set of JSON types.
 type types uint8
 
 const (
 	typeNull types = 1 << iota
 	typeBoolean
 	typeInteger
-	typeNumber // numbers that are not integers
+	typeNumber // not integers
 	typeString
 	typeArray
 	typeObject
@@ -25,10 +24,9 @@ var typeNames = map[string]types{
 	"string": typeString, "array": typeArray, "object": typeObject,
 }
 
-// facts collects the keywords of a value's schemas.
 type facts struct {
-	said  types // the types that it may have
-	types types // and those that its form has: where keywords mean a type and none is said, theirs
+	said  types
+	types types // the types of its form: where keywords imply a type and none is said, theirs
 
 	enum    []any
 	hasEnum bool
@@ -36,17 +34,17 @@ type facts struct {
 	low, high *bound
 	multiple  *big.Rat
 
-	minLength, maxLength int // maxLength -1: no limit
+	minLength, maxLength int // -1: no limit
 	patterns, formats    []string
 
 	prefix             [][]any // schemas of an array's first items
-	items              []any   // of the others
+	items              []any
 	minItems, maxItems int
 
-	members members // of an object
+	members members
 }
 
-// meaning is the types whose values a keyword restricts; 0 if it restricts all.
+// meaning is the types whose values a keyword restricts; 0: all.
 var meaning = map[string]types{
 	"minimum": typeNumber | typeInteger, "maximum": typeNumber | typeInteger, "multipleOf": typeNumber | typeInteger,
 	"exclusiveMinimum": typeNumber | typeInteger, "exclusiveMaximum": typeNumber | typeInteger,
@@ -57,7 +55,7 @@ var meaning = map[string]types{
 	"type": 0, "enum": 0, "const": 0, "format": 0, "anyOf": 0, "oneOf": 0, "unevaluatedProperties": 0,
 }
 
-// facts collects the keywords of parts. With loose it leaves out keywords that depend on alternatives not chosen yet.
+// facts leaves out, with loose, keywords that depend on alternatives not chosen yet.
 func (c *schemaReader) facts(parts []part, loose bool) *facts {
 	f := &facts{said: allTypes, maxLength: -1, maxItems: -1}
 	f.members.maxProps = -1
@@ -85,7 +83,7 @@ func (c *schemaReader) facts(parts []part, loose bool) *facts {
 	return f
 }
 
-// types restricts the types, and returns the types that keywords imply.
+// types restricts the types, and returns those that keywords imply.
 func (c *schemaReader) types(f *facts, o *object) (hinted types) {
 	for _, k := range o.keys {
 		hinted |= meaning[k]
@@ -142,7 +140,6 @@ func (c *schemaReader) enum(f *facts, o *object) {
 	}
 }
 
-// typeOf returns the type of a value.
 func typeOf(v any) types {
 	switch v := v.(type) {
 	case nil:
@@ -162,10 +159,8 @@ func typeOf(v any) types {
 	return typeObject
 }
 
-// maxBits bounds the size of combined numbers of a schema.
 const maxBits = 4096
 
-// rat reads a keyword's number.
 func (c *schemaReader) rat(o *object, keyword string) *big.Rat {
 	n, ok := o.get(keyword).(json.Number)
 	if ok {
@@ -191,7 +186,7 @@ func (c *schemaReader) number(f *facts, o *object) {
 	limit := func(keyword, flag string, set func(*bound)) {
 		if o.has(keyword) {
 			if r := c.rat(o, keyword); r != nil {
-				set(&bound{at: r, strict: o.get(flag) == true}) // draft 4 has a flag
+				set(&bound{at: r, strict: o.get(flag) == true}) // draft 4
 			}
 		}
 		if _, isFlag := o.get(flag).(bool); o.has(flag) && !isFlag {
@@ -210,7 +205,7 @@ func (c *schemaReader) number(f *facts, o *object) {
 	case m == nil:
 	case m.Sign() <= 0:
 		c.fail("multipleOf of the schema is %s: want more than 0", m.RatString())
-	case f.multiple != nil: // what both divide
+	case f.multiple != nil:
 		a, b := new(big.Int).Mul(m.Num(), f.multiple.Denom()), new(big.Int).Mul(f.multiple.Num(), m.Denom())
 		gcd := new(big.Int).GCD(nil, nil, a, b)
 		f.multiple = new(big.Rat).SetFrac(a.Mul(a, b.Div(b, gcd)), new(big.Int).Mul(m.Denom(), f.multiple.Denom()))
@@ -222,7 +217,6 @@ func (c *schemaReader) number(f *facts, o *object) {
 	}
 }
 
-// count reads a keyword's count.
 func (c *schemaReader) count(o *object, keyword string, set func(int)) {
 	if !o.has(keyword) {
 		return
@@ -242,7 +236,6 @@ func (c *schemaReader) count(o *object, keyword string, set func(int)) {
 	set(int(r.Num().Int64()))
 }
 
-// atLeast and atMost set limits that only become narrower.
 func atLeast(to *int) func(int) { return func(n int) { *to = max(*to, n) } }
 
 func atMost(to *int) func(int) {

@@ -8,32 +8,31 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a form. A larger form fails with a [*FormError].
+// A form beyond these limits fails with a [*FormError].
 const (
-	maxNodes  = 1 << 18 // places in the automata of all rules
-	maxDepth  = 200     // parentheses within parentheses, schemas within schemas
-	maxSource = 1 << 20 // bytes of a schema, a pattern or a grammar
+	maxNodes  = 1 << 18
+	maxDepth  = 200
+	maxSource = 1 << 20
 )
 
 // Form is a set of texts. The zero Form is the empty text. Forms are values and may be used in several others.
 type Form struct{ x expr }
 
-// expr is one of literal, class, control, sequence, choice, repeat, *rule and *graph. nil is the empty text.
+// expr is one of the types that builder.emit knows; nil is the empty text.
 type expr any
 
 type (
-	literal  string // these bytes
-	control  int32  // this token
-	class    []span // one character
-	sequence []expr // one after the other
-	choice   []expr // one of them; an empty choice has no text
+	literal  string
+	control  int32
+	class    []span
+	sequence []expr
+	choice   []expr // an empty choice has no text
 	repeat   struct {
 		x        expr
 		min, max int // max < 0: no limit
 	}
 )
 
-// span is a range of characters, inclusive.
 type span struct{ lo, hi rune }
 
 // rule is a named form, which may contain itself.
@@ -69,8 +68,8 @@ func AnyOf(forms ...Form) Form {
 // Repeat returns the form of f repeated min to max times; a negative max means no limit.
 func Repeat(f Form, min, max int) Form { return Form{repeat{f.x, min, max}} }
 
-// Choice returns the form of any one of the texts. It fails if there is none, if one is empty or not UTF-8, or if they
-// exceed the budget (nil means a new one). It fails with ctx's cause when ctx ends.
+// Choice returns the form of any one of the texts. It fails if there is none, if one is empty or not UTF-8, or if
+// they exceed the budget (nil means a new one). It fails with ctx's cause when ctx ends.
 func Choice(ctx context.Context, b *Budget, texts ...string) (Form, error) {
 	if len(texts) == 0 {
 		return Form{}, formError("there is nothing to choose from: want at least one text")
@@ -101,7 +100,6 @@ func oneOf(x ...expr) expr { return choice(x) }
 
 func anyChar() class { return class{{0, utf8.MaxRune}} }
 
-// normal sorts a class and joins adjacent spans.
 func (c class) normal() class {
 	apart := true
 	for i, s := range c {
@@ -126,7 +124,6 @@ func (c class) normal() class {
 	return out
 }
 
-// not returns the complement of c.
 func (c class) not() class {
 	var out class
 	next := rune(0)
@@ -142,7 +139,6 @@ func (c class) not() class {
 	return out
 }
 
-// and returns the intersection.
 func (c class) and(d class) class {
 	var out class
 	for _, a := range c.normal() {
@@ -155,7 +151,6 @@ func (c class) and(d class) class {
 	return out
 }
 
-// has reports whether a normalized class has a character.
 func (c class) has(r rune) bool {
 	i := sort.Search(len(c), func(i int) bool { return c[i].hi >= r })
 	return i < len(c) && c[i].lo <= r

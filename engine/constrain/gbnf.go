@@ -7,15 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// GBNF is the sentences of a grammar in llama.cpp's notation, which vLLM's
-// guided_grammar takes too: rules of the form
+// GBNF returns the form of a grammar in llama.cpp's notation, which vLLM's guided_grammar takes too:
 //
 //	root ::= "a" [0-9a-f]{1,4} ( item "," )* item? | .   # a comment
 //
-// A text begins with the rule root. Texts in double quotes and classes support the escapes
-// \n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH. A rule continues on the next line within parentheses, after |
-// and if the next line does not begin another rule. Tokens by name or number (<…>), and grammars that exceed the
-// budget, fail with a [*FormError].
+// A text begins with the rule root. The escapes are \n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH. A rule
+// continues on the next line within parentheses, after | and if the next line begins no other rule. Tokens by name or
+// number (<…>), and grammars that exceed the budget, fail with a [*FormError].
 func GBNF(ctx context.Context, b *Budget, source string) (Form, error) {
 	if len(source) > maxSource {
 		return Form{}, formError("the grammar has %d bytes: want at most %d", len(source), maxSource)
@@ -47,23 +45,20 @@ func GBNF(ctx context.Context, b *Budget, source string) (Form, error) {
 	return Form{root}, nil
 }
 
-// grammarParser reads by descent.
 type grammarParser struct {
 	scanner
 	rules   map[string]*rule
 	defined map[string]bool
-	order   []string // rules as they are first named
+	order   []string
 }
 
-// scanner reads a text from left to right.
 type scanner struct {
 	text  string
 	at    int
-	depth int // of parentheses
+	depth int
 	err   error
 }
 
-// peek returns the next byte, 0 at the end.
 func (s *scanner) peek() byte {
 	if s.at < len(s.text) {
 		return s.text[s.at]
@@ -71,7 +66,6 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// take skips a text, if it is next.
 func (s *scanner) take(text string) bool {
 	if strings.HasPrefix(s.text[s.at:], text) {
 		s.at += len(text)
@@ -88,7 +82,6 @@ func (p *grammarParser) fail(format string, args ...any) {
 	p.at = len(p.text)
 }
 
-// space skips blanks, line ends and comments.
 func (p *grammarParser) space() {
 	for p.at < len(p.text) {
 		switch c := p.text[p.at]; {
@@ -106,7 +99,6 @@ func (p *grammarParser) space() {
 	}
 }
 
-// name reads a rule's name; "" if there is none.
 func (p *grammarParser) name() string {
 	from := p.at
 	for p.at < len(p.text) {
@@ -120,7 +112,6 @@ func (p *grammarParser) name() string {
 	return p.text[from:p.at]
 }
 
-// beginsRule reports whether a name followed by ::= is next.
 func (p *grammarParser) beginsRule() bool {
 	q := *p
 	if q.name() == "" {
@@ -206,7 +197,6 @@ func (p *grammarParser) sequence() expr {
 	return s
 }
 
-// repeated reads * + ? and {m,n} behind an item.
 func (p *grammarParser) repeated(x expr) expr {
 	for p.err == nil {
 		switch p.peek() {
@@ -244,7 +234,7 @@ func (p *grammarParser) counted(x expr) expr {
 		if err != nil || n < 0 {
 			p.fail("a repetition of %s: want {n}, {n,} or {n,m}", clip(text))
 		}
-		return n
+		return min(n, 1<<30) // loops count in 32 bits
 	}
 	r := repeat{x: x, min: number(from, 0)}
 	r.max = r.min
@@ -256,7 +246,6 @@ func (p *grammarParser) counted(x expr) expr {
 	return r
 }
 
-// quoted reads a text in double quotes.
 func (p *grammarParser) quoted() expr {
 	var b strings.Builder
 	for p.at++; p.err == nil; {
@@ -269,7 +258,6 @@ func (p *grammarParser) quoted() expr {
 	return nil
 }
 
-// class reads a class of characters.
 func (p *grammarParser) class() expr {
 	p.at++
 	not := p.take("^")
@@ -292,7 +280,6 @@ func (p *grammarParser) class() expr {
 	return c
 }
 
-// char reads one character or escape.
 func (p *grammarParser) char() rune {
 	if p.at >= len(p.text) || p.text[p.at] == '\n' {
 		p.fail("a text or class does not end in its line")

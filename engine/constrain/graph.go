@@ -6,24 +6,22 @@ import (
 	"unicode/utf8"
 )
 
-// place is a state of a rule's automaton, which is nondeterministic.
 type place struct {
-	loop int32 // the number of its loop; 0: none
+	loop int32 // 0: none
 	at   inLoop
-	// free: any plain text may follow, and again after any transition; in a loop, up to the loop's count.
+	// free: any plain text may follow, and again after any transition; in a loop, up to its count.
 	free  bool
-	final bool // the rule may end here
+	final bool
 }
 
-// loop counts iterations in the threads that are in it. Loops nest only through rules.
+// loop counts iterations of the threads in it. Loops nest only through rules.
 type loop struct {
-	min, max int32    // max < 0: no limit
-	open     bool     // plain text may follow it
+	min, max int32 // max < 0: no limit
+	open     bool
 	lengths  *lengths // of the places within it, if it counts characters; the first is base
 	base     int32
 }
 
-// inLoop is the role of a place in its loop.
 type inLoop uint8
 
 const (
@@ -33,7 +31,7 @@ const (
 	leave           // the loop ends, if there were enough
 )
 
-// arc leads from a place to another: with a byte of a range, with any text of a rule, or with nothing.
+// arc leads to another place with a byte of a range, any text of a rule, or nothing.
 type arc struct {
 	from, to int32
 	rule     int32 // or byByte or byNothing
@@ -45,16 +43,13 @@ const (
 	byNothing int32 = -2
 )
 
-// noBytes is the range of arcs that are not byByte.
 var noBytes = byteRange{1, 0}
 
-// arcs are arcs by a number that each has.
 type arcs struct {
-	begin []int32 // of each number in all; one more at the end
+	begin []int32
 	all   []arc
 }
 
-// arcsBy sorts arcs by a number below n; it leaves out those whose number is negative.
 func arcsBy(n int, list []arc, number func(*arc) int32) arcs {
 	a := arcs{begin: make([]int32, n+2)}
 	for i := range list {
@@ -77,24 +72,23 @@ func arcsBy(n int, list []arc, number func(*arc) int32) arcs {
 
 func (a *arcs) of(number int32) []arc { return a.all[a.begin[number]:a.begin[number+1]] }
 
-// graph is an automaton over bytes without calls: one that can be intersected with another.
+// graph is an automaton over bytes without calls, so it can be intersected.
 type graph struct {
 	places []place
-	out    arcs // by place
+	out    arcs
 	start  int32
 }
 
-// builder makes the automata of all rules in one list of places.
 type builder struct {
 	*meter
 	places []place
 	arcs   []arc
-	loops  []loop // from number 1 on; the first stands for none
+	loops  []loop
 	rules  map[*rule]int32
-	starts []int32 // of each rule
+	starts []int32
 	queue  []*rule
 	only   *[256]bool // allowed bytes; nil: all
-	unroll bool       // loops are written out instead of counted
+	unroll bool
 	depth  int
 }
 
@@ -102,10 +96,8 @@ func newBuilder(m *meter, only *[256]bool, unroll bool) *builder {
 	return &builder{loops: []loop{{max: -1}}, rules: map[*rule]int32{}, only: only, unroll: unroll, meter: m}
 }
 
-// add adds a place.
 func (b *builder) add() int32 { return b.addIn(0, ordinary) }
 
-// addIn adds a place with a role in a loop.
 func (b *builder) addIn(loop int32, at inLoop) int32 {
 	if len(b.places) >= maxNodes {
 		b.fail("it is too large: it has more than %d places; want less repetition, fewer choices or shorter limits", maxNodes)
@@ -123,7 +115,6 @@ func (b *builder) arc(from, to, rule int32, r byteRange) {
 
 func (b *builder) skip(from, to int32) { b.arc(from, to, byNothing, noBytes) }
 
-// edge adds an arc by a byte, without the forbidden bytes.
 func (b *builder) edge(from, to int32, r byteRange) {
 	if b.only == nil {
 		b.arc(from, to, byByte, r)
@@ -198,7 +189,7 @@ func (b *builder) bytes(text string, from, to int32) {
 	}
 }
 
-// class shares common suffixes of the characters' encodings.
+// class shares common suffixes of encodings.
 func (b *builder) class(c class, from, to int32) {
 	type tail struct {
 		r  byteRange
@@ -243,7 +234,7 @@ func (b *builder) sequence(s sequence, from, to int32) {
 	}
 }
 
-// choice shares common prefixes: a thousand names are as fast as one.
+// choice shares common prefixes of texts.
 func (b *builder) choice(c choice, from, to int32) {
 	var texts []string
 	for _, x := range c {
@@ -260,7 +251,7 @@ func (b *builder) choice(c choice, from, to int32) {
 	b.texts(slices.Compact(texts), 0, from, to)
 }
 
-// texts adds what follows the first at bytes of sorted texts, which are the same in all.
+// texts adds what follows the first at bytes, which are the same in all of the sorted texts.
 func (b *builder) texts(texts []string, at int, from, to int32) {
 	for len(texts) > 0 && b.err == nil {
 		first := texts[0]
@@ -287,7 +278,7 @@ func (b *builder) texts(texts []string, at int, from, to int32) {
 
 func (b *builder) repeat(r repeat, from, to int32) {
 	if r.max >= 0 && r.max < r.min {
-		return // no text
+		return
 	}
 	free := plainly(r.x)
 	if !b.unroll && (max(r.min, r.max) >= minCounted || r.max > 0 && free) {
@@ -323,12 +314,10 @@ func (b *builder) repeat(r repeat, from, to int32) {
 	b.skip(from, to)
 }
 
-// minCounted is the least number of iterations that are counted; fewer are written out.
 const minCounted = 8
 
-// loop adds a counted repetition.
 func (b *builder) loop(r repeat, from, to int32) {
-	if r.min > maxNodes {
+	if r.min >= maxNodes { // as much as smallNumber tells
 		b.fail("it is too large: it repeats something %d times or more; want smaller limits", r.min)
 	}
 	n := b.addLoop(r.min, r.max)
@@ -346,7 +335,6 @@ func (b *builder) loop(r repeat, from, to int32) {
 	b.skip(last, to)
 }
 
-// addLoop adds a loop and returns its number.
 func (b *builder) addLoop(min, max int) int32 {
 	b.spend(1, exprSize)
 	b.loops = append(b.loops, loop{min: int32(min), max: int32(max)})
@@ -356,7 +344,7 @@ func (b *builder) addLoop(min, max int) int32 {
 // plain is the characters that need no escape in a JSON string.
 var plain = special.not()
 
-// plainly reports whether a form has every text of one plain character, and besides them only single characters and
+// plainly reports whether a form has every text of one plain character, and otherwise only single characters and
 // escapes.
 func plainly(x expr) bool {
 	switch x := x.(type) {
@@ -379,7 +367,6 @@ func escape(x expr) bool {
 	return false
 }
 
-// graph adds the places of an automaton.
 func (b *builder) graph(g *graph, from, to int32) {
 	base := int32(len(b.places))
 	for _, p := range g.places {
@@ -405,7 +392,6 @@ func (b *builder) graph(g *graph, from, to int32) {
 	}
 }
 
-// newGraph returns the automaton of a form without rules.
 func newGraph(m *meter, x expr) *graph {
 	if g, ok := x.(*graph); ok {
 		return g
@@ -416,7 +402,6 @@ func newGraph(m *meter, x expr) *graph {
 	return b.done(start, end)
 }
 
-// done returns the automaton of what was added, which ends at some places.
 func (b *builder) done(start int32, ends ...int32) *graph {
 	if b.err != nil {
 		return &graph{places: make([]place, 1), out: arcsBy(1, nil, nil)}
@@ -430,7 +415,6 @@ func (b *builder) done(start int32, ends ...int32) *graph {
 	return &graph{b.places, arcsBy(len(b.places), b.arcs, func(a *arc) int32 { return a.from }), start}
 }
 
-// intersect returns the automaton of the texts that both have.
 func intersect(m *meter, a, c *graph) *graph {
 	type pair struct{ a, c int32 }
 	b := newBuilder(m, nil, true)
@@ -473,7 +457,7 @@ func intersect(m *meter, a, c *graph) *graph {
 	return b.done(start)
 }
 
-// rule returns a rule's number. Its body is added later, because a rule may contain itself.
+// The body of a rule is added later: it may contain itself.
 func (b *builder) rule(r *rule) int32 {
 	n, ok := b.rules[r]
 	if !ok {
@@ -486,7 +470,6 @@ func (b *builder) rule(r *rule) int32 {
 	return n
 }
 
-// all adds the bodies of all rules that are called.
 func (b *builder) all() {
 	for n := 0; n < len(b.queue) && b.err == nil; n++ {
 		end := b.add()

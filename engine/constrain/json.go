@@ -2,20 +2,17 @@ package constrain
 
 import "fmt"
 
-// JSON returns the form of any JSON object, as in OpenAI's JSON mode. White space is
-// allowed in the usual places: one blank, or a line feed and some indentation,
-// after {, [, comma and colon and before } and ]. So a text can't be all blanks.
+// JSON returns the form of any JSON object, as in OpenAI's JSON mode. White space is one blank, or a line feed and
+// some indentation, in the usual places, so a text can't be all blanks.
 func JSON() Form { return Form{newJSONRules().object} }
 
-// Limits of numbers, beyond the precision of any program.
 const (
-	maxDigits    = 18 // of an integer
-	maxFraction  = 17 // digits
+	maxDigits    = 18
+	maxFraction  = 17
 	maxIndent    = 40
-	exponentSize = 2 // digits
+	exponentSize = 2
 )
 
-// jsonRules are the forms of JSON, shared by everything in one form.
 type jsonRules struct {
 	blank, text, integer, number *rule
 	value, object, array         *rule
@@ -41,8 +38,7 @@ func newJSONRules() *jsonRules {
 	return r
 }
 
-// braces puts x, which is not empty, between a pair, with optional blanks. With
-// empty it also allows nothing between them.
+// braces puts x, which is not empty, between a pair; with empty also nothing.
 func (r *jsonRules) braces(open string, x expr, empty bool, shut string) expr {
 	inner := choice{seq(r.blank, x, r.blank)}
 	if empty {
@@ -51,7 +47,7 @@ func (r *jsonRules) braces(open string, x expr, empty bool, shut string) expr {
 	return seq(literal(open), inner, literal(shut))
 }
 
-// list returns the form of min to max times x, which is not never, with commas between; a negative max is no limit.
+// list is min to max times x; a negative max means no limit.
 func (r *jsonRules) list(open string, x expr, min, max int, shut string) expr {
 	if max == 0 {
 		if min > 0 {
@@ -71,14 +67,12 @@ func (r *jsonRules) list(open string, x expr, min, max int, shut string) expr {
 
 func digit() class { return class{{'0', '9'}} }
 
-// digits returns the form of an integer that is not negative.
 func digits() expr {
 	return oneOf(literal("0"), seq(class{{'1', '9'}}, repeat{digit(), 0, maxDigits - 1}))
 }
 
 func quoted(x expr) expr { return seq(literal(`"`), x, literal(`"`)) }
 
-// special is the class of characters that a JSON string writes as an escape.
 var special = class{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}
 
 // jsonChar returns the form of one character of a JSON string in any spelling. Escaped surrogates come in pairs only.
@@ -97,7 +91,7 @@ func jsonChar() expr {
 	)
 }
 
-// jsonClass returns the form of a class of characters in a JSON string, each in one spelling.
+// jsonClass returns the form of a class in a JSON string, each character in one spelling.
 func jsonClass(c class) expr {
 	x := choice{c.and(special.not())}
 	for _, s := range c.and(special) {
@@ -111,7 +105,6 @@ func jsonClass(c class) expr {
 	return x
 }
 
-// jsonEscape returns the escape of a special character.
 func jsonEscape(r rune) string {
 	switch r {
 	case '"', '\\':
@@ -130,7 +123,7 @@ func jsonEscape(r rune) string {
 	return fmt.Sprintf(`\u%04x`, r)
 }
 
-// jsonText returns the form of one text within a JSON string, in the spelling of jsonClass.
+// jsonText spells a text as jsonClass does.
 func jsonText(text string) string {
 	out := make([]byte, 0, len(text))
 	for _, r := range text {

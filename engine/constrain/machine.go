@@ -7,52 +7,48 @@ import (
 	"unsafe"
 )
 
-// Limits of a machine. Beyond the first two, cached data is dropped. A text that exceeds the other two is rejected.
+// Beyond the first two cached data is dropped; beyond the others a text is rejected.
 const (
-	maxWeight  = 1 << 21  // threads and edges of all states
-	maxMasks   = 16 << 20 // bytes
-	maxThreads = 2048     // of one state
-	maxSeen    = 16384    // places visited while computing them
+	maxWeight  = 1 << 21 // threads and edges of all states
+	maxMasks   = 16 << 20
+	maxThreads = 2048 // of one state
+	maxSeen    = 16384
 )
 
-// frame is where a text may return when a rule ends: all places that called the rule at the same point of the text,
-// each with its own frame. So an ambiguous text has no more frames than rules, however deep it is.
+// frame is where a text may return when a rule ends: all places that called the rule at the same point of the text.
+// So even an ambiguous text has no more frames than rules.
 type frame struct {
 	id      int32
-	returns []thread // none: the bottom, where the text ends
-	after   *state   // the state after the rule ends; nil until needed
+	returns []thread // nil: the bottom
+	after   *state   // nil until needed
 
-	// While a closure is computed:
-	made  *frame // the unique frame with these returns; nil until known
-	empty bool   // the rule may be empty
+	made  *frame // with these returns; nil until known
+	empty bool   // the rule may be empty; only while a closure is computed
 }
 
-// thread is one of the places where a text may be.
 type thread struct {
 	place int32
-	count int32 // iterations of the place's loop
+	count int32
 	frame *frame
 }
 
 // state is the set of places where a text may be. Only next, mask and local change after creation.
 type state struct {
-	threads []thread // places with edges
-	end     bool     // the text may end here
+	threads []thread // with edges
+	end     bool
 	next    []*state // by byte class; nil until needed
-	mask    *tokens  // the allowed tokens; nil until needed
-	local   *local   // for a state whose only frame is the bottom
+	mask    *tokens  // nil until needed
+	local   *local   // of a state whose only frame is the bottom
 }
 
-// dead is the state of a text that has left the form; crowded is the state of a text in too many places at once.
+// dead is the state of a text that has left the form, crowded of one in too many places at once.
 var dead, crowded = &state{}, &state{}
 
-// errCrowded is the client's error for an ambiguous form.
 var errCrowded = formError("it is too ambiguous: a text may be in more than %d places of it at once; want fewer alternatives that begin alike", maxThreads)
 
-// threadSize is the size of a thread in a state and in its key, in bytes.
+// threadSize is the bytes of a thread in a state and in its key.
 const threadSize = int(unsafe.Sizeof(thread{})) + 8
 
-// machine is the pushdown automaton of a program over a vocabulary. Its states are made when a text reaches them.
 type machine struct {
 	program *program
 	vocab   *Vocabulary
@@ -61,17 +57,17 @@ type machine struct {
 	mu       sync.Mutex
 	bottom   *frame
 	start    *state
-	frames   map[string]*frame // by their returns
+	frames   map[string]*frame
 	states   map[string]*state
 	nextID   int32
-	masked   []*state // states with a mask or local
-	maskSize int      // bytes
-	weight   int      // threads and edges of all states
-	spent    int      // total work
+	masked   []*state
+	maskSize int
+	weight   int
+	spent    int
 
-	// scratch of closure and walk
+	// for closure and walk
 	seen  map[thread]struct{}
-	calls map[int32]*frame // by rule
+	calls map[int32]*frame
 	stack []thread
 	key   []byte
 	path  []*state
@@ -80,21 +76,21 @@ type machine struct {
 func newMachine(p *program, v *Vocabulary) *machine {
 	m := &machine{program: p, vocab: v, bottom: &frame{}, seen: map[thread]struct{}{}, calls: map[int32]*frame{}, path: make([]*state, v.deep+1)}
 	m.reset()
-	m.start = m.closure([]thread{{p.starts[0], 0, m.bottom}})
 	return m
 }
 
-// reset drops all states and frames. States held by matchers stay valid: they lead to new ones.
+// States held by matchers stay valid.
 func (m *machine) reset() {
 	m.frames, m.states, m.weight = map[string]*frame{}, map[string]*state{}, 0
 	m.forgetMasks()
+	m.start = m.closure([]thread{{m.program.starts[0], 0, m.bottom}}) // the old one leads to the dropped states
 }
 
 // closure returns the state of all places reachable from threads without a byte.
 //
 //  1. A call goes to the rule's beginning, with a frame shared by all calls of the rule here.
-//  2. The end of a rule continues wherever its frame returns to. If the rule may be empty, it also continues after
-//     later calls of it.
+//  2. The end of a rule continues wherever its frame returns to; if the rule may be empty, also after later calls of
+//     it.
 //  3. When all calls are known, frames are replaced by the unique ones with the same returns.
 func (m *machine) closure(from []thread) *state {
 	clear(m.seen)
@@ -176,7 +172,6 @@ func (p *program) count(t thread) (int32, bool) {
 	return n, true
 }
 
-// call adds a return place to the frame of a rule that is called at a thread.
 func (m *machine) call(c arc, from thread, push func(thread)) *frame {
 	f := m.calls[c.rule]
 	if f == nil {
@@ -191,7 +186,7 @@ func (m *machine) call(c arc, from thread, push func(thread)) *frame {
 	return f
 }
 
-// settle returns the unique frame with the returns of a complete frame.
+// settle returns the unique frame with f's returns.
 func (m *machine) settle(f *frame) *frame {
 	if f.id != 0 || f == m.bottom {
 		return f
@@ -225,7 +220,6 @@ func compareThreads(a, b thread) int {
 	return int(a.count) - int(b.count)
 }
 
-// keyOf returns a key of sorted threads, valid until the next call.
 func (m *machine) keyOf(threads []thread) []byte {
 	m.key = m.key[:0]
 	for _, t := range threads {
@@ -236,7 +230,6 @@ func (m *machine) keyOf(threads []thread) []byte {
 	return m.key
 }
 
-// intern returns the unique state of a set of threads.
 func (m *machine) intern(threads []thread, end bool) *state {
 	if len(threads) == 0 && !end {
 		return dead
@@ -255,7 +248,6 @@ func (m *machine) intern(threads []thread, end bool) *state {
 	return s
 }
 
-// step returns the state after a byte.
 func (m *machine) step(s *state, b byte) *state {
 	class := m.program.class[b]
 	if s == dead || s == crowded {
@@ -280,7 +272,6 @@ func (m *machine) step(s *state, b byte) *state {
 	return next
 }
 
-// returned returns the state after the rule of a frame has ended.
 func (m *machine) returned(f *frame) *state {
 	if f.after == nil {
 		f.after = m.closure(f.returns)
@@ -288,17 +279,18 @@ func (m *machine) returned(f *frame) *state {
 	return f.after
 }
 
-// Matcher implements [Grammar].
-func (m *machine) Matcher() Matcher { return &matcher{machine: m, at: m.start} }
+func (m *machine) Matcher() Matcher {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &matcher{machine: m, at: m.start}
+}
 
-// matcher is one text's position in a machine.
 type matcher struct {
 	machine *machine
 	at      *state
 	ended   bool
 }
 
-// Mask implements [Matcher].
 func (t *matcher) Mask(dst []uint64) {
 	clear(dst)
 	v := t.machine.vocab
@@ -312,7 +304,6 @@ func (t *matcher) Mask(dst []uint64) {
 	}
 }
 
-// Accept implements [Matcher].
 func (t *matcher) Accept(token int32) error {
 	m := t.machine
 	if token < 0 || int(token) >= m.vocab.size {
@@ -345,7 +336,6 @@ func (t *matcher) Accept(token int32) error {
 	return nil
 }
 
-// usable returns an error if a state is too crowded: no byte leads on.
 func (m *machine) usable(s *state) error {
 	if s.end {
 		return nil
@@ -360,10 +350,9 @@ func (m *machine) usable(s *state) error {
 	return errCrowded
 }
 
-// Done implements [Matcher].
 func (t *matcher) Done() bool { return t.ended || t.at.end && len(t.at.threads) == 0 }
 
-// Bytes returns about how much memory a grammar holds now.
+// Bytes returns about how much memory a grammar holds.
 func Bytes(g Grammar) int {
 	m, ok := g.(*machine)
 	if !ok {

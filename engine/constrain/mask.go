@@ -12,7 +12,6 @@ type tokens struct {
 	shared []uint64
 }
 
-// set adds the tokens to a mask.
 func (t *tokens) set(dst []uint64) {
 	for _, id := range t.list {
 		dst[id>>6] |= 1 << (id & 63)
@@ -27,7 +26,6 @@ func (t *tokens) set(dst []uint64) {
 
 func (t *tokens) bytes() int { return 64 + 4*len(t.list) + 8*len(t.bits) }
 
-// compact returns the smaller representation of a mask.
 func compact(mask []uint64) *tokens {
 	n := 0
 	for _, w := range mask {
@@ -45,16 +43,16 @@ func compact(mask []uint64) *tokens {
 	return t
 }
 
-// local is the part of a mask that depends on the innermost rule only, not on the stack.
+// local is the part of a mask that does not depend on the stack.
 type local struct {
-	inside  *tokens // tokens that end within the rule, or at its end
+	inside  *tokens
 	trie    []branch
 	escapes []int32 // nodes of the trie where the rule may end and longer tokens continue
-	work    int     // the work of computing it
+	work    int
 }
 
-// maxWork bounds a walk, in threads times trie nodes. Forms in practice need at most half of it. Beyond it the walk
-// tries single bytes only: it allows fewer tokens, but never none. The result does not depend on cached data.
+// maxWork bounds a walk, in threads times trie nodes. Beyond it the walk tries single bytes only: fewer tokens, never
+// none. The result does not depend on cached data.
 const maxWork = 1 << 21
 
 // maskOf returns the tokens that may follow a state, except end tokens.
@@ -67,7 +65,6 @@ func (m *machine) maskOf(s *state) *tokens {
 	return m.tokensOf(s)
 }
 
-// tokensOf is maskOf with the lock held.
 func (m *machine) tokensOf(s *state) *tokens {
 	if s.mask != nil {
 		return s.mask
@@ -87,13 +84,11 @@ func (m *machine) tokensOf(s *state) *tokens {
 	return s.mask
 }
 
-// keep counts the memory of a mask.
 func (m *machine) keep(s *state, bytes int) {
 	m.masked = append(m.masked, s)
 	m.maskSize += bytes
 }
 
-// tidy drops cached data above the limits.
 func (m *machine) tidy() {
 	if m.weight > maxWeight {
 		m.reset()
@@ -110,22 +105,19 @@ func (m *machine) forgetMasks() {
 	m.masked, m.maskSize = nil, 0
 }
 
-// walk collects the tokens of one state.
 type walk struct {
 	machine *machine
 	trie    []branch
 	mask    []uint64
 	work    int
 	escapes []int32
-	outside bool // the walk is outside the innermost rule: ends of rules are followed, not recorded
+	outside bool // outside the innermost rule ends of rules are followed, not recorded
 }
 
 // group adds the tokens of threads that share a frame.
 //
-//  1. The part within their rule is cached, and walked once for all frames.
+//  1. The part within their rule is cached for all frames.
 //  2. If the rule can end within a token, the walk continues after the rule in this frame.
-//
-// Once the walk exceeds maxWork, it tries only single bytes.
 func (w *walk) group(threads []thread) {
 	m := w.machine
 	s := m.inner(threads)
@@ -155,7 +147,6 @@ func (w *walk) group(threads []thread) {
 	w.trie = all
 }
 
-// inner returns the state of threads with the bottom as their frame.
 func (m *machine) inner(threads []thread) *state {
 	inner := make([]thread, len(threads))
 	for i, t := range threads {
@@ -164,7 +155,6 @@ func (m *machine) inner(threads []thread) *state {
 	return m.intern(inner, false)
 }
 
-// localOf returns the local part of a state's mask.
 func (m *machine) localOf(s *state) *local {
 	if s.local == nil {
 		w := walk{machine: m, trie: m.vocab.trie, mask: make([]uint64, Words(m.vocab.size)), work: maxWork}
@@ -181,8 +171,8 @@ func (m *machine) localOf(s *state) *local {
 	return s.local
 }
 
-// plain returns how many plain characters may follow threads of one rule, up to the longest that the vocabulary
-// distinguishes; 0 if none may, or if unknown.
+// plain returns how many plain characters may follow threads of one rule, at most as many as the vocabulary
+// distinguishes; 0 if none or unknown.
 func (m *machine) plain(threads []thread) int {
 	most := len(m.vocab.plain) - 1
 	n, others := 0, false
@@ -211,7 +201,6 @@ func (p *program) beginsPlain(at int32, calls bool) bool {
 	})
 }
 
-// beginsPlain reports whether a plain character begins with a byte.
 func beginsPlain(b byte) bool { return b >= ' ' && b != '"' && b != '\\' }
 
 // subtree walks the adjacent nodes lo to hi of the trie; the machine's path holds the state above them.
@@ -238,7 +227,7 @@ func (w *walk) subtree(lo, hi int32) {
 			}
 		}
 		if work -= 1 + len(s.threads); work < 0 {
-			i = n.end // single bytes only from here on
+			i = n.end
 			continue
 		}
 		i++
@@ -253,7 +242,6 @@ func (w *walk) subtree(lo, hi int32) {
 	w.work = work
 }
 
-// others adds the tokens with the same bytes as token.
 func (w *walk) others(token int32) {
 	for _, id := range w.machine.vocab.more[token] {
 		w.mask[id>>6] |= 1 << (id & 63)

@@ -2,33 +2,30 @@ package constrain
 
 import "slices"
 
-// members collects the keywords of an object's schemas about its members.
 type members struct {
 	sources            []source
 	layers             []layer
-	order              []string // names of properties, as they come
+	order              []string
 	known              map[string]bool
 	required           []string
 	requires           map[string]bool
 	patterns           []string
-	names              []any // schemas of all names
-	declared           bool  // there is a list of properties
-	open, closed       bool  // others are allowed, are forbidden
-	minProps, maxProps int   // maxProps -1: no limit
+	names              []any
+	declared           bool
+	open, closed       bool
+	minProps, maxProps int // maxProps -1: no limit
 }
 
-// source is the keywords of one schema about names.
 type source struct {
 	o, patterns *object // schemas by name, by pattern; may be nil
 }
 
-// layer is a schema for all names that some parts do not know: additionalProperties or unevaluatedProperties.
+// layer is additionalProperties or unevaluatedProperties: a schema for the names that sources do not know.
 type layer struct {
 	sources []source
 	rest    any
 }
 
-// free reports whether no keyword restricts members.
 func (m *members) free() bool {
 	return len(m.sources) == 0 && len(m.layers) == 0 && len(m.required) == 0 && m.names == nil && m.minProps == 0 && m.maxProps < 0
 }
@@ -63,7 +60,6 @@ func (m *members) cover(l layer) {
 	m.closed = m.closed || l.rest == false
 }
 
-// byPattern returns the schemas of a pattern.
 func (m *members) byPattern(text string) (schemas []any) {
 	for _, s := range m.sources {
 		if s.patterns != nil && s.patterns.has(text) {
@@ -73,8 +69,8 @@ func (m *members) byPattern(text string) (schemas []any) {
 	return schemas
 }
 
-// inOrder is some of the items of a list in their order, with commas between. It has the required ones, and at least
-// so many of the others. After the items may come any number of more, unless it is nil.
+// inOrder is items of a list in their order, with commas between: the required ones, and at least so many others. Any
+// number of more may follow, unless it is nil.
 type inOrder struct {
 	items []item
 	least int
@@ -87,8 +83,8 @@ type item struct {
 	required bool
 }
 
-// inOrder has a row of places for each number of optional items so far, up to least, and a first row where there was
-// no item yet, so that no comma comes before the next.
+// inOrder has a row of places for each number of optional items so far, up to least. The first row is for no item
+// yet, so no comma comes before the next.
 func (b *builder) inOrder(x inOrder, from, to int32) {
 	last := x.least + 1
 	row := make([]int32, last+1)

@@ -5,7 +5,6 @@ import (
 	"slices"
 )
 
-// maxMultiple bounds multipleOf: the automaton has a place for each remainder.
 const maxMultiple = 10000
 
 // numberForm returns the form of a number.
@@ -25,17 +24,14 @@ func (c *schemaReader) numberForm(f *facts) expr {
 	}
 	m, places := big.NewInt(1), -1
 	if f.multiple != nil {
-		var exact bool
-		if places, exact = f.multiple.FloatPrec(); !exact {
-			places = 0
-		}
+		places, _ = f.multiple.FloatPrec() // exact: it is of decimal numbers
 		m.Set(f.multiple.Num())
-		if !whole && exact {
+		if !whole {
 			m.Mul(m, new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(places)), nil))
 			m.Div(m, f.multiple.Denom())
 		}
-		if !whole && !exact || m.Cmp(big.NewInt(maxMultiple/int64(places+1))) > 0 {
-			c.fail("multipleOf of the schema is %s: want one with fewer digits, at most %d", decimalText(f.multiple), maxMultiple)
+		if m.Cmp(big.NewInt(maxMultiple/int64(places+1))) > 0 {
+			c.fail("multipleOf of the schema is %s: want one with fewer digits, at most %d", f.multiple.FloatString(places), maxMultiple)
 			return choice{}
 		}
 	}
@@ -46,7 +42,7 @@ func (c *schemaReader) numberForm(f *facts) expr {
 	case whole:
 		places = 0
 	case places > 0: // 3
-		size = max(1, safeDigits-places) // multiples of a fraction keep all their digits within a float64
+		size = max(1, safeDigits-places)
 	}
 	x := decimals(c.meter, low, high, places, size)
 	if m.Cmp(big.NewInt(1)) == 0 {
@@ -55,47 +51,35 @@ func (c *schemaReader) numberForm(f *facts) expr {
 	return c.both(x, multiples(c.meter, int(m.Int64()), places)) // 4
 }
 
-// decimalText returns a number in decimal notation.
-func decimalText(r *big.Rat) string {
-	if digits, exact := r.FloatPrec(); exact {
-		return r.FloatString(digits)
-	}
-	return r.RatString()
-}
-
-// floor returns the largest integer not above r.
 func floor(r *big.Rat) *big.Int {
-	return new(big.Int).Div(r.Num(), r.Denom()) // Euclid's division, and the denominator is positive
+	return new(big.Int).Div(r.Num(), r.Denom()) // rounds down: the denominator is positive
 }
 
-// numberFormats are OpenAPI's number formats, with their limits.
 var numberFormats = map[string][2]*big.Rat{
 	"int8": power(7), "int16": power(15), "int32": power(31), "int64": power(63),
 	"uint8": natural(8), "uint16": natural(16), "uint32": natural(32), "uint64": natural(64),
 	"float": {}, "double": {},
 }
 
-// whole reports whether a format requires integers.
 func (f *facts) whole() bool {
 	return slices.ContainsFunc(f.formats, func(name string) bool { return numberFormats[name][0] != nil })
 }
 
-// power returns the range -2ⁿ to 2ⁿ-1.
+// power returns -2ⁿ to 2ⁿ-1.
 func power(n uint) [2]*big.Rat {
 	top := new(big.Int).Lsh(big.NewInt(1), n)
 	return [2]*big.Rat{new(big.Rat).SetInt(new(big.Int).Neg(top)), new(big.Rat).SetInt(top.Sub(top, big.NewInt(1)))}
 }
 
-// natural returns the range 0 to 2ⁿ-1.
+// natural returns 0 to 2ⁿ-1.
 func natural(n uint) [2]*big.Rat { return [2]*big.Rat{new(big.Rat), power(n)[1]} }
 
-// limits returns the limits of a number, including its formats'.
 func (c *schemaReader) limits(f *facts) (low, high *bound) {
 	low, high = f.low, f.high
 	for _, name := range f.formats {
 		r, ok := numberFormats[name]
 		if !ok || r[0] == nil {
-			continue // a format of strings, or without limits
+			continue
 		}
 		if low == nil || low.at.Cmp(r[0]) < 0 {
 			low = &bound{at: r[0]}

@@ -2,7 +2,6 @@ package constrain
 
 import "slices"
 
-// object collects the keywords of parts about an object's members.
 func (c *schemaReader) object(m *members, parts []part, loose bool) {
 	m.known, m.requires = map[string]bool{}, map[string]bool{}
 	for _, p := range parts {
@@ -33,8 +32,7 @@ func (c *schemaReader) object(m *members, parts []part, loose bool) {
 	}
 }
 
-// unevaluated adds unevaluatedProperties. It applies to names that no other keyword in its schema knows; if one knows
-// all names, it applies to none.
+// unevaluated adds unevaluatedProperties. It applies to names that no other keyword in its schema knows; if one knows all names, to none.
 func (c *schemaReader) unevaluated(m *members, parts []part) {
 	for _, p := range parts {
 		if !p.o.has("unevaluatedProperties") {
@@ -58,7 +56,6 @@ func (c *schemaReader) unevaluated(m *members, parts []part) {
 	}
 }
 
-// source reads a part's properties and patternProperties.
 func (c *schemaReader) source(o *object) source {
 	read := func(keyword string) *object {
 		m, ok := o.get(keyword).(*object)
@@ -70,8 +67,8 @@ func (c *schemaReader) source(o *object) source {
 	return source{read("properties"), read("patternProperties")}
 }
 
-// of returns the schemas of a member with a name. A pattern with an uncertain match counts as both, so that the value
-// is valid under either reading.
+// of returns the schemas of a named member. A pattern with an uncertain match counts as both, so the value is valid
+// under either reading.
 func (c *schemaReader) of(m *members, name string) (schemas []any) {
 	visit := func(s source, add bool) (knows bool) {
 		if s.o != nil && s.o.has(name) {
@@ -115,7 +112,6 @@ func (c *schemaReader) of(m *members, name string) (schemas []any) {
 	return schemas
 }
 
-// nameFits reports whether propertyNames allows a name.
 func (c *schemaReader) nameFits(m *members, name string) bool {
 	parts, ok := c.collect(0, m.names...)
 	for _, p := range parts {
@@ -133,7 +129,6 @@ func (c *schemaReader) nameFits(m *members, name string) bool {
 	return f.said&typeString != 0 && c.fitsText(f, name)
 }
 
-// names reads an array of strings. (In draft 3 required was a boolean.)
 func (c *schemaReader) names(o *object, keyword string) (names []string) {
 	if !o.has(keyword) {
 		return nil
@@ -149,10 +144,6 @@ func (c *schemaReader) names(o *object, keyword string) (names []string) {
 	return names
 }
 
-// objectForm returns the form of an object:
-//
-//  1. the properties in order, with optional ones as options;
-//  2. then other members, if allowed: by pattern, or any name except the properties'.
 func (c *schemaReader) objectForm(m *members) expr {
 	open := m.open || !m.declared || !c.strict && m.maxProps < 0
 	for _, name := range m.required {
@@ -184,7 +175,7 @@ func (c *schemaReader) objectForm(m *members) expr {
 	return r.braces("{", x, len(m.required)+x.least == 0, "}")
 }
 
-// others returns the form of a member that is not one of the properties; nil if none is allowed.
+// others returns nil if no other member is allowed.
 func (c *schemaReader) others(m *members, open bool) expr {
 	r := c.json
 	if len(m.patterns) > 0 {
@@ -207,7 +198,7 @@ func (c *schemaReader) others(m *members, open bool) expr {
 		text := &object{keys: []string{"type"}, values: map[string]any{"type": "string"}}
 		key = c.schema(append([]any{text}, m.names...)...)
 		if len(m.order) > 0 {
-			return nil // only the properties are allowed
+			return nil
 		}
 	case len(m.order) > 0:
 		key = quoted(c.except(m.order))
@@ -215,8 +206,8 @@ func (c *schemaReader) others(m *members, open bool) expr {
 	return seq(key, literal(":"), r.blank, value)
 }
 
-// byPattern returns the form of a member whose name matches a pattern. If a name may match several, its value fits all
-// of them.
+// byPattern returns the form of a member whose name matches a pattern. If a name may match several, its value fits
+// all of them.
 func (c *schemaReader) byPattern(m *members) expr {
 	if len(m.names) > 0 {
 		c.fail("the keyword patternProperties of JSON schema is supported without propertyNames")
@@ -252,7 +243,6 @@ func (c *schemaReader) byPattern(m *members) expr {
 	return all
 }
 
-// checkCounts rejects limits of the number of members that the form can't count.
 func (c *schemaReader) checkCounts(m *members, others expr) {
 	if len(m.order) == 0 {
 		if others != nil && m.minProps > 1 {
@@ -269,7 +259,6 @@ func (c *schemaReader) checkCounts(m *members, others expr) {
 	}
 }
 
-// except returns the form of every text, in the spelling of jsonText, except names.
 func (c *schemaReader) except(names []string) expr {
 	c.meter.spend(len(names), 16*len(names))
 	return except(slices.Sorted(slices.Values(names)))

@@ -1,8 +1,7 @@
 package constrain
 
-// exclusive rejects alternatives of oneOf that are not visibly exclusive.
 func (c *schemaReader) exclusive(base []part, branches [][]part) {
-	all := make([][]*facts, len(branches)) // of each branch, or of the branches within it
+	all := make([][]*facts, len(branches))
 	for i, b := range branches {
 		options, _ := c.options(b, false)
 		for _, o := range options {
@@ -58,7 +57,6 @@ func (c *schemaReader) disjoint(f, g *facts) bool {
 	return false
 }
 
-// below reports whether all numbers up to high are less than all numbers from low on.
 func below(high, low *bound) bool {
 	if high == nil || low == nil {
 		return false

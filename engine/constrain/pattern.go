@@ -3,11 +3,10 @@ package constrain
 // pattern is a pattern of a schema in two versions: what surely matches, and what may match.
 type pattern struct {
 	surely, perhaps *node
-	narrow, wide    *search // made when they are needed
-	found           expr    // what search returns
+	narrow, wide    *search
+	found           expr
 }
 
-// pattern parses and caches a pattern; it returns nil, and fails, if the pattern can't be used.
 func (c *schemaReader) pattern(text string) *pattern {
 	if p, ok := c.patterns[text]; ok || !c.spend(1+len(text)) {
 		return p
@@ -25,7 +24,6 @@ func (c *schemaReader) pattern(text string) *pattern {
 	return nil
 }
 
-// match reports whether a text surely matches, and whether it matches for some readers.
 func (c *schemaReader) match(p *pattern, text string) (surely, perhaps bool) {
 	if p.narrow == nil {
 		p.narrow, p.wide = newSearch(c.meter, p.surely), newSearch(c.meter, p.perhaps)
@@ -37,7 +35,6 @@ func (c *schemaReader) match(p *pattern, text string) (surely, perhaps bool) {
 	return surely, perhaps
 }
 
-// search returns the form of every text in which a pattern may be found, in the spelling of jsonText.
 func (c *schemaReader) search(text string) expr {
 	p := c.pattern(text)
 	if p == nil {
@@ -49,10 +46,11 @@ func (c *schemaReader) search(text string) expr {
 	return p.found
 }
 
-// patternForm returns the form of the texts that match a pattern, in the spelling of jsonText.
+// patternForm returns the form of the texts that match a pattern, as jsonText spells them.
 //
 //  1. With conditions in its middle: all texts in which it is found.
-//  2. Else the pattern, with any text at an end without ^ or $; without either, the pattern must match the whole text.
+//  2. Else the pattern, with any text at an end without ^ or $; without either, the pattern must match the whole
+//     text.
 func (c *schemaReader) patternForm(p *pattern) expr {
 	n, begin, end := p.surely.strip()
 	if n.conditional() { // 1
@@ -69,7 +67,6 @@ func (c *schemaReader) patternForm(p *pattern) expr {
 	return x
 }
 
-// strip removes ^ and $ from the ends of a pattern.
 func (n *node) strip() (rest *node, begin, end bool) {
 	switch n.op {
 	case opBegin:
@@ -90,7 +87,6 @@ func (n *node) strip() (rest *node, begin, end bool) {
 	return &node{subs: subs}, begin, end
 }
 
-// conditional reports whether a pattern has a condition: an anchor, a word boundary or a look-ahead.
 func (n *node) conditional() bool {
 	if n.op >= opBegin {
 		return true
@@ -103,7 +99,6 @@ func (n *node) conditional() bool {
 	return false
 }
 
-// expr returns the form of a pattern without conditions; set makes a form of a class.
 func (n *node) expr(set func(class) expr) expr {
 	subs := make([]expr, len(n.subs))
 	for i, s := range n.subs {

@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// draft is a version of JSON schema, as far as versions interpret keywords differently.
 type draft int
 
 const (
@@ -19,7 +18,7 @@ const (
 	draft2020
 )
 
-// drafts are the supported versions, by $schema without its scheme and a trailing #.
+// drafts are by $schema without its scheme and a trailing #.
 var drafts = map[string]draft{
 	"json-schema.org/draft-04/schema":      draft4,
 	"json-schema.org/draft-05/schema":      draft4,
@@ -30,23 +29,21 @@ var drafts = map[string]draft{
 	"json-schema.org/schema":               draft2020,
 }
 
-// resource is a schema with its own address, against which references are resolved.
 type resource struct {
 	root  any
 	draft draft
 }
 
-// references resolves a document's $refs. Addresses are URIs without a fragment.
+// Addresses are URIs without a fragment.
 type references struct {
-	base    map[*object]string // the address of the resource that a schema is in
+	base    map[*object]string
 	known   map[string]resource
-	anchors map[string]any // by address, # and name
+	anchors map[string]any
 }
 
-// noBase is the address of a document without one. No client uses it.
 const noBase = "rouse:/schema"
 
-// The keywords that hold schemas, by the way in which they do.
+// The keywords that hold schemas: one, a list, or by name.
 var (
 	holdSchema = strings.Fields(`
 	additionalItems additionalProperties contains else if items not propertyNames then unevaluatedItems
@@ -55,7 +52,6 @@ var (
 	holdMembers = strings.Fields(`$defs definitions properties patternProperties dependentSchemas dependencies`)
 )
 
-// index finds the resources and anchors of a document.
 func (c *schemaReader) index() {
 	c.refs = references{base: map[*object]string{}, known: map[string]resource{}, anchors: map[string]any{}}
 	d := draft2020
@@ -121,7 +117,6 @@ func (c *schemaReader) indexIn(schema any, base string, d draft) {
 	}
 }
 
-// draft returns the version that $schema names.
 func (c *schemaReader) draft(text string) draft {
 	name := strings.TrimSuffix(strings.TrimSuffix(text, "#"), "/")
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "http://"), "https://")
@@ -133,7 +128,6 @@ func (c *schemaReader) draft(text string) draft {
 	return d
 }
 
-// join resolves a reference against an address.
 func join(base, ref string) string {
 	b, err := url.Parse(base)
 	if err != nil {
@@ -146,7 +140,6 @@ func join(base, ref string) string {
 	return b.ResolveReference(r).String()
 }
 
-// resolve resolves the reference of a schema within the document.
 func (c *schemaReader) resolve(from *object, ref any) any {
 	text, ok := ref.(string)
 	if !ok {
@@ -155,7 +148,7 @@ func (c *schemaReader) resolve(from *object, ref any) any {
 	}
 	base, ok := c.refs.base[from]
 	if !ok {
-		base = noBase // in a place where no schema is expected, and none has an address
+		base = noBase // a place where no schema is expected, and none has an address
 		c.indexIn(from, base, c.refs.known[noBase].draft)
 	}
 	address, fragment, _ := strings.Cut(join(base, text), "#")
@@ -186,7 +179,6 @@ func (c *schemaReader) resolve(from *object, ref any) any {
 	return at
 }
 
-// follow resolves a JSON pointer.
 func follow(at any, pointer string) (any, bool) {
 	if pointer == "" {
 		return at, true

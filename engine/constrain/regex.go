@@ -9,11 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Regex returns the form of the texts that match a regular expression as a whole, whether or not
-// it has ^ and $ at its ends. The syntax is Go's regexp (RE2) with Perl's
-// classes: no look-around, no back references, \d is 0 to 9.
-//
-// A pattern that exceeds the budget fails with a [*FormError].
+// Regex returns the form of the texts that match a regular expression as a whole, with or without ^ and $. The syntax
+// is Go's regexp (RE2) with Perl's classes. A pattern that exceeds the budget fails with a [*FormError].
 func Regex(ctx context.Context, b *Budget, pattern string) (Form, error) {
 	m := newMeter(ctx, b)
 	if !m.spend(len(pattern), len(pattern)*exprSize) {
@@ -37,7 +34,6 @@ func Regex(ctx context.Context, b *Budget, pattern string) (Form, error) {
 	return Form{n.expr(func(c class) expr { return c })}, nil
 }
 
-// nodeOf returns a syntax tree as a node.
 func nodeOf(re *syntax.Regexp) *node {
 	n := &node{op: opRepeat, max: -1}
 	for _, sub := range re.Sub {
@@ -79,13 +75,12 @@ func nodeOf(re *syntax.Regexp) *node {
 		n.op = opEdge
 	case syntax.OpCapture:
 		return n.subs[0]
-	default: // a sequence, or the empty text
+	default:
 		n.op = opConcat
 	}
 	return n
 }
 
-// clip quotes a client's text for an error, shortened.
 func clip(text string) string {
 	const most = 80
 	if len(text) > most {

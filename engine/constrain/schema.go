@@ -11,16 +11,15 @@ import (
 
 // Schema returns the form of the JSON values that a JSON schema (drafts 4 to 2020-12) allows, each in one spelling:
 //
-//   - Properties come in the order of the schema, after those of $ref and allOf and those of the chosen branch of anyOf and oneOf. Optional ones may be left out.
-//   - An object may have other properties unless additionalProperties or unevaluatedProperties forbids them; with maxProperties or patternProperties it has only named ones.
-//   - Without a type, a keyword of a type (minLength, items, …) implies that type within oneOf.
-//   - A pattern is ECMA-262. Without ^, $ and look-ahead it must match the whole string (of patternProperties: the whole name), which most patterns mean; with only one of ^ and $ the other end is free.
-//   - oneOf needs visibly exclusive alternatives: by type, enum or const, a range of numbers, or a required property; of nested ones, each.
-//   - Numbers have at most 18 digits and, if they have limits, no exponent. multipleOf is of decimal numbers: readers that compute in float64 may say that 0.07 is no multiple of 0.01.
+//   - Properties come in the order of the schema, after those of $ref, allOf and the chosen alternative.
+//   - With maxProperties or patternProperties an object has only named properties.
+//   - A pattern is ECMA-262. Without ^, $ and look-ahead it must match the whole string or name.
+//   - oneOf needs visibly exclusive alternatives, within which a keyword of a type implies that type.
+//   - Numbers have at most 18 digits and, if limited, no exponent. multipleOf is of decimal numbers.
 //   - A format is enforced, sometimes more narrowly than its standard, or rejected.
 //
-// Every value is valid for the schema. A schema that can't be enforced, or exceeds the budget, fails with a [*FormError] that
-// names the keyword. A nil budget means a new one. Schema fails with ctx's cause when ctx ends.
+// A schema that can't be enforced, or exceeds the budget, fails with a [*FormError]. A nil budget means a new one.
+// Schema fails with ctx's cause when ctx ends.
 func Schema(ctx context.Context, b *Budget, source []byte) (Form, error) {
 	return readSchema(ctx, b, source, false)
 }
@@ -49,8 +48,8 @@ func readSchema(ctx context.Context, b *Budget, source []byte, strict bool) (For
 }
 
 // part is a schema's own keywords, without $ref and allOf. With plain it is also without its alternatives, one of
-// which was chosen. one reports whether it was an alternative of oneOf. scope is the set of enclosing schemas with
-// unevaluatedProperties, which need to know its properties.
+// which was chosen; one reports whether it was an alternative of oneOf. scope is the set of enclosing schemas whose
+// unevaluatedProperties need its properties.
 type part struct {
 	o     *object
 	plain bool
@@ -58,50 +57,44 @@ type part struct {
 	scope int
 }
 
-// schemaReader makes forms of schemas. It makes one form for each set of parts that apply to one value, so recursion
-// through $ref and allOf ends.
+// schemaReader makes one form for each set of parts that apply to one value, so recursion ends.
 type schemaReader struct {
 	*meter
 	root     any
 	strict   bool
 	json     *jsonRules
 	refs     references
-	rules    map[string]*rule // by set of parts
+	rules    map[string]*rule
 	ids      map[*object]int
 	parts    map[part]int
-	scopes   [][]int // sets of ids, sorted; the first is empty
+	scopes   [][]int // sorted; the first is empty
 	scopeIDs map[string]int
 	patterns map[string]*pattern
 }
 
-// partSize is the size of a part, in bytes.
 const partSize = int(unsafe.Sizeof(part{}))
 
-// maxAlternatives bounds the combined alternatives of anyOf and oneOf for one value.
 const maxAlternatives = 1000
 
-// spend charges steps and reports whether to continue.
 func (c *schemaReader) spend(steps int) bool { return c.meter.spend(steps, 0) }
 
-// schema returns the form of the values that fit all of some schemas.
 func (c *schemaReader) schema(schemas ...any) expr {
 	parts, ok := c.collect(0, schemas...)
 	if !ok {
-		return choice{} // one of them is false
+		return choice{}
 	}
 	return c.apply(parts)
 }
 
-// collection collects the parts of some schemas. Each is visited once, and again only if it turns out to have more
-// enclosing scopes.
+// collection collects the parts of some schemas. Each is visited once, and again if it gets more enclosing scopes.
 type collection struct {
 	*schemaReader
 	parts []part
-	at    map[*object]int  // index in parts
-	open  map[*object]bool // schemas being visited
+	at    map[*object]int
+	open  map[*object]bool
 }
 
-// collect returns the parts of schemas that apply to one value; false if no value fits.
+// collect returns false if no value fits all.
 func (c *schemaReader) collect(scope int, schemas ...any) ([]part, bool) {
 	n := collection{schemaReader: c, at: map[*object]int{}, open: map[*object]bool{}}
 	for _, s := range schemas {
@@ -109,13 +102,12 @@ func (c *schemaReader) collect(scope int, schemas ...any) ([]part, bool) {
 			return nil, false
 		}
 	}
-	said := slices.DeleteFunc(n.parts, func(p part) bool { // only references
+	said := slices.DeleteFunc(n.parts, func(p part) bool {
 		return !slices.ContainsFunc(p.o.keys, func(k string) bool { _, ok := meaning[k]; return ok })
 	})
 	return said, c.err == nil
 }
 
-// add adds the parts of a schema; false if no value fits.
 func (n *collection) add(s any, scope int) bool {
 	if !n.spend(1) {
 		return false
@@ -161,7 +153,6 @@ func (n *collection) add(s any, scope int) bool {
 	return n.err == nil
 }
 
-// scope returns the number of a set of ids.
 func (c *schemaReader) scope(ids ...int) int {
 	var key strings.Builder
 	for _, id := range ids {
@@ -178,7 +169,6 @@ func (c *schemaReader) scope(ids ...int) int {
 	return n
 }
 
-// union returns the union of two scopes.
 func (c *schemaReader) union(a, b int) int {
 	if a == b || b == 0 {
 		return a
@@ -191,7 +181,7 @@ func (c *schemaReader) union(a, b int) int {
 	return c.scope(slices.Compact(all)...)
 }
 
-// apply returns the form of the values that all parts allow. It is a rule because it may contain itself.
+// apply makes a rule, because the form may contain itself.
 func (c *schemaReader) apply(parts []part) expr {
 	if !c.spend(1 + len(parts)) {
 		return choice{}
@@ -207,7 +197,6 @@ func (c *schemaReader) apply(parts []part) expr {
 	return r
 }
 
-// key identifies a set of parts.
 func (c *schemaReader) key(parts []part) string {
 	ids := make([]int, len(parts))
 	for i, p := range parts {
@@ -227,7 +216,6 @@ func (c *schemaReader) key(parts []part) string {
 	return b.String()
 }
 
-// body expands alternatives, and makes the form of parts without any.
 func (c *schemaReader) body(parts []part) expr {
 	options, open := c.options(parts, true)
 	if !open {
@@ -240,8 +228,8 @@ func (c *schemaReader) body(parts []part) expr {
 	return alternatives
 }
 
-// options returns what a value may fit: parts with one branch of each anyOf and oneOf, whose parts come before those of
-// the schema that it is in. open reports whether there are any. With check, branches of oneOf are exclusive.
+// options returns what a value may fit: parts with one branch of each anyOf and oneOf before those of the schema that
+// it is in. open reports whether there are any. With check, branches of oneOf are exclusive.
 func (c *schemaReader) options(parts []part, check bool) (options [][]part, open bool) {
 	options = [][]part{nil}
 	for _, p := range parts {
@@ -279,7 +267,6 @@ func (c *schemaReader) options(parts []part, check bool) (options [][]part, open
 	return options, open
 }
 
-// merge returns the parts of both, without duplicates.
 func merge(some, others []part) []part {
 	all := slices.Clone(some)
 	for _, p := range others {
@@ -290,7 +277,6 @@ func merge(some, others []part) []part {
 	return all
 }
 
-// branches returns the alternatives of a keyword that a value may fit, as parts.
 func (c *schemaReader) branches(p part, keyword string) (branches [][]part) {
 	list := c.list(p.o, keyword)
 	if len(list) == 0 {
@@ -307,7 +293,6 @@ func (c *schemaReader) branches(p part, keyword string) (branches [][]part) {
 	return branches
 }
 
-// list returns a keyword's array of schemas.
 func (c *schemaReader) list(o *object, keyword string) []any {
 	if !o.has(keyword) {
 		return nil
@@ -319,12 +304,10 @@ func (c *schemaReader) list(o *object, keyword string) []any {
 	return list
 }
 
-// refused are the keywords that this package can't enforce.
 var refused = strings.Fields(`
 	not if then else dependentRequired dependentSchemas dependencies contains minContains maxContains $dynamicRef
 	$recursiveRef unevaluatedItems extends disallow divisibleBy propertyDependencies`)
 
-// check rejects a schema with keywords that can't be enforced.
 func (c *schemaReader) check(o *object) {
 	if _, ok := c.ids[o]; ok {
 		return

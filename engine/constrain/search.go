@@ -8,18 +8,18 @@ import (
 
 // search is an automaton over characters for the texts in which a pattern with conditions is found.
 //
-//  1. A pattern is a list of instructions. The bodies of its look-aheads are in the same list.
+//  1. A pattern is a list of instructions, which includes the bodies of its look-aheads.
 //  2. Characters are divided into kinds that no instruction distinguishes.
-//  3. A condition on the rest of the text is a list of instructions at one of which its body may be, all at once, so that
+//  3. A condition on the rest of the text is a list of instructions at which its body may be, all at once, so that
 //     it can be negated. ^x in such a list is the instruction x after $.
 //  4. A word boundary is a condition on the next character, which depends on the previous one.
 type search struct {
 	*meter
-	code             []inst // the first is found
-	start, word, end int32  // of the pattern, of a condition that a word's character comes next, and of one that nothing does
+	code             []inst
+	start, word, end int32 // of the pattern, of a condition that a word's character comes next, and of one that nothing does
 	kinds            []class
-	words            []bool // whether a kind is in \w
-	edges            bool   // there are word boundaries
+	words            []bool
+	edges            bool
 	lists            [][]int32
 	ids              map[string]int32
 	after            map[[2]int32]int32 // the list after a list and a kind
@@ -29,19 +29,18 @@ type search struct {
 type inst struct {
 	op   op
 	set  class
-	has  []bool // by kind
+	has  []bool
 	not  bool
-	x, y int32 // y of opAhead: its body
+	x, y int32
 }
 
-// spot is the state of a search.
 type spot struct {
 	pc     int32
 	before before
 	conds  int32 // the number of a list of conditions: 2·list, and one more for those that must not hold
 }
 
-// before is the kind of the last character; it is always atBegin or behindOther unless there are edges.
+// before is the kind of the last character; always atBegin or behindOther unless there are edges.
 type before uint8
 
 const (
@@ -52,7 +51,7 @@ const (
 
 func newSearch(m *meter, n *node) *search {
 	s := &search{meter: m, code: []inst{{op: opFound}}, ids: map[string]int32{}, after: map[[2]int32]int32{}}
-	s.number(nil) // no conditions
+	s.number(nil)
 	s.word, s.end = s.add(&node{op: opSet, set: wordsNarrow}, 0, true), s.add(&node{op: opEnd}, 0, true)
 	all := &node{op: opRepeat, subs: []*node{{op: opSet, set: anyChar()}}, max: -1}
 	s.start = s.add(&node{subs: []*node{all, n, all}}, 0, false)
@@ -60,8 +59,8 @@ func newSearch(m *meter, n *node) *search {
 	return s
 }
 
-// add adds the instructions of a node, which continue at to, and returns the first. Within a look-ahead no condition is
-// allowed but $.
+// add adds the instructions of a node, which continue at to, and returns the first. Within a look-ahead the only
+// condition is $.
 func (s *search) add(n *node, to int32, within bool) int32 {
 	emit := func(i inst) int32 {
 		if len(s.code) > maxNodes {
@@ -113,9 +112,8 @@ func (s *search) add(n *node, to int32, within bool) int32 {
 	return to
 }
 
-// divide finds the kinds of characters: between two ends of sets, all characters are in the same sets.
 func (s *search) divide() {
-	sets, known := []class{wordsNarrow}, map[*span]int{} // by their first span
+	sets, known := []class{wordsNarrow}, map[*span]int{}
 	numbers, cuts := make([]int, len(s.code)), []rune{0}
 	for i, c := range s.code {
 		var first *span
@@ -142,7 +140,7 @@ func (s *search) divide() {
 		return
 	}
 	groups := map[string]int{}
-	has := make([][]bool, len(sets)) // by set, then by kind
+	has := make([][]bool, len(sets))
 	for i, lo := range cuts {
 		hi := utf8.MaxRune
 		if i+1 < len(cuts) {
@@ -174,7 +172,6 @@ func (s *search) divide() {
 	}
 }
 
-// number returns the number of a set of numbers.
 func (s *search) number(set []int32) int32 {
 	slices.Sort(set)
 	set = slices.Compact(set)
@@ -192,8 +189,8 @@ func (s *search) number(set []int32) int32 {
 	return n
 }
 
-// list returns the number of the list of everything that is reachable from instructions of a condition's body without a
-// character. If it is found, whatever follows, the list has nothing else.
+// list returns the number of the list of everything reachable without a character from instructions of a condition's
+// body. If that includes the end, whatever follows, the list has nothing else.
 func (s *search) list(queue ...int32) int32 {
 	seen := map[int32]bool{}
 	var here []int32
@@ -224,7 +221,6 @@ func (s *search) list(queue ...int32) int32 {
 	return s.number(here)
 }
 
-// with returns a spot with one more condition, and whether it may hold.
 func (s *search) with(at spot, list int32, not bool) (spot, bool) {
 	switch here := s.lists[list]; {
 	case len(here) == 0:
@@ -240,7 +236,7 @@ func (s *search) with(at spot, list int32, not bool) (spot, bool) {
 	return at, true
 }
 
-// reach returns the spots before a character that are reachable from spots, and whether the text may end there.
+// reach returns the spots before a character that are reachable, and whether the text may end there.
 func (s *search) reach(queue ...spot) (here []spot, end bool) {
 	seen := map[spot]bool{}
 	for len(queue) > 0 {
@@ -280,7 +276,7 @@ func (s *search) reach(queue ...spot) (here []spot, end bool) {
 	return here, end
 }
 
-// step returns the spot after a character; false if its conditions do not hold.
+// step returns false if the spot's conditions do not hold.
 func (s *search) step(at spot, kind int) (to spot, ok bool) {
 	i := &s.code[at.pc]
 	if !i.has[kind] {
@@ -311,7 +307,6 @@ func (s *search) step(at spot, kind int) (to spot, ok bool) {
 	return to, s.spend(2+len(s.lists[at.conds]), 0)
 }
 
-// match reports whether the pattern is found in a text.
 func (s *search) match(text string) bool {
 	if s.err != nil {
 		return false
@@ -330,7 +325,6 @@ func (s *search) match(text string) bool {
 	return end
 }
 
-// graph returns the automaton of the texts in which the pattern is found, in the spelling of jsonText.
 func (s *search) graph() *graph {
 	b := newBuilder(s.meter, nil, true)
 	places := map[spot]int32{}

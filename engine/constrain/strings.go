@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// formats are the supported string formats, as patterns; those with none have any text. They are narrower than their standards where those
+// formats are patterns of string formats; "" allows any text. They are narrower than their standards where those
 // allow unusual texts, or where readers differ.
 var formats = map[string]string{
 	"date":      datePattern,
@@ -20,10 +20,10 @@ var formats = map[string]string{
 	"idn-email": emailPattern,
 
 	"hostname":     hostPattern,
-	"host-name":    hostPattern, // draft 3
+	"host-name":    hostPattern,
 	"idn-hostname": hostPattern,
 	"ipv4":         ipv4Pattern,
-	"ip-address":   ipv4Pattern, // draft 3
+	"ip-address":   ipv4Pattern,
 	"ipv6":         `([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|([0-9a-f]{1,4}:){1,6}:[0-9a-f]{1,4}|::([0-9a-f]{1,4})?`,
 
 	"uri":           uriPattern,
@@ -54,7 +54,7 @@ const (
 	durationPattern = `P(\d{1,4}W|(\d{1,4}Y(\d{1,2}M(\d{1,3}D)?)?|\d{1,2}M(\d{1,3}D)?|\d{1,3}D)(T(\d{1,3}H(\d{1,3}M(\d{1,3}S)?)?|\d{1,3}M(\d{1,3}S)?|\d{1,3}S))?|T(\d{1,3}H(\d{1,3}M(\d{1,3}S)?)?|\d{1,3}M(\d{1,3}S)?|\d{1,3}S))`
 	octet           = `(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)`
 	ipv4Pattern     = octet + `(\.` + octet + `){3}`
-	labelPattern    = `[a-z0-9]{1,15}(-[a-z0-9]{1,15}){0,2}` // two hyphens together mean something
+	labelPattern    = `[a-z0-9]{1,15}(-[a-z0-9]{1,15}){0,2}` // two hyphens together have a meaning
 	topPattern      = `[a-z][a-z0-9]{0,14}(-[a-z0-9]{1,15}){0,2}`
 	hostPattern     = `(` + labelPattern + `\.){0,4}` + topPattern
 	emailPattern    = `[A-Za-z0-9_%+-]{1,20}(\.[A-Za-z0-9_%+-]{1,20}){0,2}@(` + labelPattern + `\.){1,4}[a-z]{2,10}`
@@ -64,7 +64,6 @@ const (
 	pointerPattern  = `(/([ !#-\[\]-}]|~[01]){0,60}){0,10}`
 )
 
-// sources returns the patterns of a string: its own and those of its formats.
 func (c *schemaReader) sources(f *facts) []string {
 	all := slices.Clone(f.patterns)
 	for _, name := range f.formats {
@@ -79,7 +78,6 @@ func (c *schemaReader) sources(f *facts) []string {
 	return all
 }
 
-// stringForm returns the form of a string.
 func (c *schemaReader) stringForm(f *facts) expr {
 	var x expr
 	for _, source := range c.sources(f) {
@@ -98,7 +96,7 @@ func (c *schemaReader) stringForm(f *facts) expr {
 	return quoted(x)
 }
 
-// both returns the intersection of two forms without rules; nil means every text.
+// both intersects forms without rules; nil means every text.
 func (c *schemaReader) both(x, y expr) expr {
 	switch {
 	case x == nil || c.err != nil:
@@ -109,23 +107,21 @@ func (c *schemaReader) both(x, y expr) expr {
 	return intersect(c.meter, newGraph(c.meter, x), newGraph(c.meter, y))
 }
 
-// overlap reports whether two forms without rules share a text.
 func (c *schemaReader) overlap(x, y expr) bool {
 	g, ok := c.both(x, y).(*graph)
-	return ok && slices.ContainsFunc(g.places, func(p place) bool { return p.final }) // all places are reachable
+	return ok && slices.ContainsFunc(g.places, func(p place) bool { return p.final })
 }
 
-// except is the texts in a JSON string, in the spelling of jsonText, but for these, which are sorted.
+// except is the texts of a JSON string, as jsonText spells them, except these sorted ones.
 type except []string
 
-// unusual is the characters that have several bytes in a JSON string.
 var unusual = append(class{{utf8.RuneSelf, utf8.MaxRune}}, special...).normal()
 
-// except adds a trie of the texts' characters. Others lead to one shared place.
+// The texts are a trie of characters; all others lead to one shared place.
 func (b *builder) except(x except, from, to int32) {
 	type node struct {
-		texts []string // those that are here
-		at    int      // after so many bytes
+		texts []string
+		at    int
 		place int32
 	}
 	other, rest := b.add(), b.add() // after another character; before an unusual one

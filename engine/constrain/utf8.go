@@ -2,14 +2,11 @@ package constrain
 
 import "unicode/utf8"
 
-// byteRange is a range of bytes, both ends included.
 type byteRange struct{ lo, hi byte }
 
-// surrogates are no characters: UTF-8 does not have them.
 const surrogateMin, surrogateMax = 0xD800, 0xDFFF
 
-// encodings calls f with sequences of byte ranges that together are the UTF-8
-// encodings of a range of characters.
+// encodings calls f with sequences of byte ranges that together are the UTF-8 of a span.
 func encodings(s span, f func([]byteRange)) {
 	if s.lo < surrogateMin && s.hi > surrogateMax {
 		encodings(span{s.lo, surrogateMin - 1}, f)

@@ -6,7 +6,6 @@ import (
 	"unicode/utf8"
 )
 
-// value returns the form of a value with these facts.
 func (c *schemaReader) value(f *facts) expr {
 	if c.err != nil {
 		return choice{}
@@ -39,7 +38,6 @@ func (c *schemaReader) value(f *facts) expr {
 	return x
 }
 
-// fits reports whether the other facts about its type allow an enum's value.
 func (c *schemaReader) fits(f *facts, v any) bool {
 	if !c.spend(1) || f.said&typeOf(v) == 0 {
 		return false
@@ -81,7 +79,6 @@ func (c *schemaReader) fitsNumber(f *facts, r *big.Rat) bool {
 	return f.multiple == nil || new(big.Rat).Quo(r, f.multiple).IsInt()
 }
 
-// fitsText reports whether the facts surely allow a text.
 func (c *schemaReader) fitsText(f *facts, s string) bool {
 	if n := utf8.RuneCountInString(s); n < f.minLength || f.maxLength >= 0 && n > f.maxLength {
 		return false

@@ -25,28 +25,28 @@ type Vocabulary struct {
 	size   int
 	ends   []int32
 	isEnd  map[int32]bool
-	text   []byte  // the bytes of all tokens
-	offset []int32 // where a token's bytes begin; one more at the end
+	text   []byte
+	offset []int32 // one more at the end
 	trie   []branch
 	// plain[n] is the set of tokens of at most n plain characters, up to maxPlain; rest is the trie of the others.
 	// Both are empty if a byte of plain characters has no token.
 	plain  [][]uint64
 	rest   []branch
-	more   map[int32][]int32 // tokens with the same bytes as the first
-	single [256]bool         // bytes that are a token
-	deep   int               // length of the longest token
+	more   map[int32][]int32
+	single [256]bool
+	deep   int
 }
 
-// branch is a node of the trie. Nodes are in depth-first order, so descendants follow a node; the root is not stored.
+// branch is a node of the trie. Nodes are in depth-first order; the root is not stored.
 type branch struct {
-	token int32 // -1 none
+	token int32 // -1: none
 	end   int32 // the first node that is not a descendant
 	depth uint16
 	b     byte
-	many  bool // other tokens have the same bytes
+	many  bool
 }
 
-// NewVocabulary makes the trie. It takes about 100 ms for 150,000 tokens.
+// NewVocabulary makes the trie: about 100 ms for 150,000 tokens.
 func NewVocabulary(t Tokens) *Vocabulary {
 	n := t.Size()
 	v := &Vocabulary{size: n, isEnd: map[int32]bool{}, more: map[int32][]int32{}, offset: make([]int32, n+1)}
@@ -60,7 +60,7 @@ func NewVocabulary(t Tokens) *Vocabulary {
 		case len(piece) == 0:
 			v.text = append(v.text, controlBytes(id)...)
 			order = append(order, id)
-		case !bytes.ContainsRune(piece, controlMark) && bytes.IndexByte(piece, controlMark) < 0:
+		case bytes.IndexByte(piece, controlMark) < 0:
 			v.text = append(v.text, piece...)
 			order = append(order, id)
 			if len(piece) == 1 {
@@ -80,10 +80,8 @@ func NewVocabulary(t Tokens) *Vocabulary {
 	return v
 }
 
-// maxPlain is the most characters of tokens in plain.
 const maxPlain = 32
 
-// split finds the plain tokens.
 func (v *Vocabulary) split(order []int32) {
 	counts := make([]int, v.size)
 	var rest []int32
@@ -115,17 +113,14 @@ func (v *Vocabulary) split(order []int32) {
 // Size returns the number of tokens.
 func (v *Vocabulary) Size() int { return v.size }
 
-// controlBytes returns the bytes of a control token in the trie.
 func controlBytes(id int32) []byte {
 	return []byte{controlMark, byte(id >> 24), byte(id >> 16), byte(id >> 8), byte(id)}
 }
 
-// piece returns the bytes of a token in the trie; none for an end token.
 func (v *Vocabulary) piece(id int32) []byte { return v.text[v.offset[id]:v.offset[id+1]] }
 
-// build returns the trie of sorted tokens.
 func (v *Vocabulary) build(order []int32) (trie []branch) {
-	var open []int32 // the nodes above, by depth
+	var open []int32
 	var last []byte
 	for _, id := range order {
 		p := v.piece(id)

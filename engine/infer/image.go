@@ -6,8 +6,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// Image is an image in a sequence: the embeddings that the model makes of it are those of the N tokens from position At on,
-// whatever they are. These tokens see one another.
+// Image is an image in a sequence: its embeddings are those of the N tokens from position At on, whatever they are.
+// These tokens see one another.
 type Image struct {
 	At     int    `json:"at"`
 	N      int    `json:"n"`      // model.Image.Tokens

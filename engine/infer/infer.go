@@ -1,25 +1,17 @@
 // Package infer defines the contract between a worker and a forward pass that computes logits. Package cpu implements
-// it for CPUs, [Simulated] simulates a device, and infertest has a fake. All pass its suite, infertest.Run.
+// it, [Simulated] simulates a device, and infertest has a fake and a suite.
 //
-// An Inferencer is stateless about requests. It owns the model's weights and the memory of the KV cache, as numbered
-// blocks of a fixed number of positions. The caller (package block) decides which sequence uses which block: each Item
-// brings its own list.
+// An Inferencer is stateless about requests. It owns the weights and the KV cache, as numbered blocks. The caller
+// (package block) decides which sequence uses which block.
 //
-// The life of a step:
-//
-//  1. The scheduler chooses sequences and gives each one's new tokens as an Item:
-//     a chunk of a prompt, or the one token sampled last. Both kinds mix in a Batch.
-//  2. Forward copies whole blocks where sequences diverge (Batch.Copies). Then it
-//     computes keys and values of the new tokens, stores them in the Item's blocks, attends
-//     over all earlier positions of the same Item, and returns what each Item wants.
+//  1. The scheduler gives each sequence's new tokens, of a prompt or the one sampled last, as an Item.
+//  2. Forward copies whole blocks where sequences diverge (Batch.Copies). Then it computes keys and values of the
+//     new tokens, stores them in the Item's blocks, attends over all earlier positions of the Item, and returns what
+//     each Item wants.
 //  3. The caller samples before it calls Forward again: the Result's memory is reused.
 //
-// A sequence of a model that is Stateful also has a state, which its tokens change in place and which the caller numbers. It
-// begins at position 0, and goes on only where its last step ended: other positions are an error, and so are all after a step
-// that failed, and after a sleep.
-//
-// Sleep frees memory while the process lives, and Wake allocates it again. Sleep discards the KV cache: the caller
-// drains or recomputes its sequences. A [Keeper] can keep some of the blocks. Adapters stay loaded.
+// A sequence of a model that is Stateful also has a state, which its tokens change in place. It begins at position 0,
+// and goes on only where its last step ended, and not after a failed step or a sleep.
 package infer
 
 import (
@@ -31,10 +23,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// Want is the output that an Item's caller needs, besides the filled cache.
+// Want is the output that an Item's caller needs.
 type Want uint8
 
-// Values of Want.
 const (
 	None   Want = iota // nothing: a chunk of a prompt, but not the last
 	Last               // logits after the last token
@@ -43,13 +34,13 @@ const (
 	Rank               // the score of a pair of texts
 )
 
-// Item is one sequence's share of a step.
+// Item is one sequence's share of a step. Forward keeps no slice of it.
 type Item struct {
-	Tokens  []int32 // new tokens, at least one; not kept after Forward returns
-	Pos     int     // position of Tokens[0] in the sequence; earlier positions are in the cache
-	Blocks  []int32 // cache blocks of positions 0…, in order; must cover Pos+len(Tokens); not kept
-	Adapter int32   // ID of the adapter for all positions of the sequence; 0: none
-	State   int32   // number of the sequence's state, of a model that is Stateful: no other item has it; a lower one takes no more memory
+	Tokens  []int32 // new ones, at least one
+	Pos     int     // position of Tokens[0]; earlier positions are in the cache
+	Blocks  []int32 // of positions 0…, in order; must cover Pos+len(Tokens)
+	Adapter int32   // ID for all positions of the sequence; 0: none
+	State   int32   // of a model that is Stateful: a number that no other item has; low ones take less memory
 	Want    Want
 	Images  []Image // of the whole sequence, in order; Tokens must not end within one
 }
@@ -57,15 +48,13 @@ type Item struct {
 // Copy copies a whole cache block.
 type Copy struct{ From, To int32 }
 
-// Batch is the work of one step. Copies are done first, in order. Items are independent sequences; two Items must not
-// write to the same block.
+// Batch is the work of one step. Copies are done first, in order. Two Items must not write to the same block.
 type Batch struct {
 	Items  []Item
 	Copies []Copy
 }
 
-// Result is the output of a step, with one entry per Item in each list. It is valid until the next call of Forward,
-// Sleep or Close.
+// Result is the output of a step by Item. It is valid until the next call of Forward, Sleep or Close.
 type Result struct {
 	Logits [][]float32 // [n, Vocab] with n 1 for Last, len(Tokens) for All; nil for others
 	Hidden [][]float32 // [len(Tokens), Dim] for Hidden, [1] for Rank; nil for others
@@ -80,26 +69,25 @@ var (
 )
 
 // Inferencer computes logits. All methods are safe for many goroutines; Forward, Sleep, Wake, LoadAdapter,
-// UnloadAdapter and Close exclude one another and wait for their turn. Results are bit-exact: they do not depend on
-// how tokens are cut into chunks, on the rest of the batch, or on the number of threads.
+// UnloadAdapter and Close exclude one another. Results do not depend, to the bit, on chunks, the rest of the batch,
+// or threads. After Close methods fail with ErrClosed.
 type Inferencer interface {
-	// Forward runs one step and returns what each Item wants. When ctx ends it returns early with ctx's cause. Then
-	// the blocks of the batch's Items hold garbage from Item.Pos on, earlier positions are intact, and the same batch
-	// can be run again, but by a Stateful model. An invalid batch fails before anything is computed. Errors: ErrAsleep, ErrClosed.
+	// Forward runs one step. When ctx ends it returns early with ctx's cause: then the Items' blocks hold garbage
+	// from Item.Pos on, and the same batch can be run again, but by a Stateful model. An invalid batch fails before
+	// anything is computed. Asleep it fails with ErrAsleep.
 	Forward(ctx context.Context, b *Batch) (Result, error)
 
-	// LoadAdapter makes an adapter usable by Items, under an unused ID above 0. The adapter must not change
-	// afterwards. The error names what does not fit the model. It works in every state but closed. Errors: ErrClosed.
+	// LoadAdapter makes an adapter, which must not change afterwards, usable by Items, under an unused ID above 0. It
+	// works asleep too.
 	LoadAdapter(id int32, a *lora.Adapter) error
 
-	// UnloadAdapter removes an adapter. Errors: ErrNoAdapter, ErrClosed.
+	// UnloadAdapter fails with ErrNoAdapter for an unknown ID.
 	UnloadAdapter(id int32) error
 
-	// Config returns the model's shape, in every state. It does not change. Context may be configured smaller than the
-	// file's.
+	// Config returns the model's shape, in every state. It does not change.
 	Config() model.Config
 
-	// Blocks returns the cache's geometry: count blocks, numbered from 0, of size positions.
+	// Blocks returns the cache's geometry: count blocks of size positions.
 	Blocks() (count, size int)
 
 	// MemoryBytes returns the memory that the model takes now: mapped weights, cache blocks written since the last
@@ -107,12 +95,12 @@ type Inferencer interface {
 	MemoryBytes() int64
 
 	// Sleep frees memory. Level 1 drops the cache and the weights' pages and keeps the model file mapped; level 2
-	// closes the file too. Sleep can deepen the level; at the same or a lower level it does nothing. Errors:
-	// ErrClosed.
+	// closes the file too. Sleep can deepen the level; at the same or a lower level it does nothing. Adapters
+	// stay loaded.
 	Sleep(level int) error
 
-	// Wake makes Forward possible again, with an empty cache. If awake it does nothing. After level 2 it fails if the
-	// file is gone or holds another model. Errors: ErrClosed.
+	// Wake makes Forward possible again, with an empty cache. After level 2 it fails if the file is gone or holds
+	// another model. Awake it does nothing.
 	Wake(ctx context.Context) error
 
 	// Close frees everything and waits for all goroutines. It may be called twice.
@@ -121,24 +109,23 @@ type Inferencer interface {
 
 // Keeper is an Inferencer whose cache can survive a sleep.
 type Keeper interface {
-	// SleepKeeping sleeps at level 1, but keeps the contents of these blocks in memory until the next Wake that
-	// succeeds. A failed Wake and a Sleep at level 2 drop them. If asleep it does nothing. Errors: ErrClosed.
+	// SleepKeeping sleeps at level 1, but keeps these blocks until the next Wake that succeeds. A failed Wake and a
+	// Sleep at level 2 drop them. If asleep it does nothing.
 	SleepKeeping(blocks []int32) error
 
-	// BlockBytes returns the size of a block's contents.
 	BlockBytes() int64
 
-	// Export copies the contents of a computed block to dst, which has BlockBytes bytes. It works awake, and for
-	// blocks kept by a sleep. Errors: ErrAsleep, ErrClosed.
+	// Export copies a computed block to dst, which has BlockBytes bytes. It works awake, and for blocks kept by a
+	// sleep; else it fails with ErrAsleep.
 	Export(block int32, dst []byte) error
 
-	// Import sets a block's contents to src, which has BlockBytes bytes. src must be exported by an Inferencer of the
-	// same model and geometry. Errors: ErrAsleep, ErrClosed.
+	// Import sets a block to src, which was exported by an Inferencer of the same model and geometry. Asleep it fails
+	// with ErrAsleep.
 	Import(block int32, src []byte) error
 }
 
 // Check returns an error if a batch does not fit a model of c's shape and a cache of count blocks of size positions.
-// The error names the item and the limit. Inferencers call it first; they check adapters themselves.
+// Inferencers call it first; they check adapters themselves.
 func (b *Batch) Check(c model.Config, count, size int) error {
 	for i, p := range b.Copies {
 		for _, x := range []int32{p.From, p.To} {

@@ -16,7 +16,7 @@ var _ Inferencer = (*Simulated)(nil)
 
 // SimulatedConfig configures a device. Zero fields get the defaults.
 type SimulatedConfig struct {
-	// Step is the time of a step, and Token the additional time per token; default 0.
+	// Step is the time of a step, and Token what each token adds; default 0.
 	Step  time.Duration `json:"step_ns,omitempty"`
 	Token time.Duration `json:"token_ns,omitempty"`
 	// Spin makes step times accurate to the microsecond, by a busy wait of up to half a millisecond.
@@ -60,18 +60,19 @@ func (c SimulatedConfig) Validate() error {
 	if c.Step < 0 || c.Token < 0 || c.End < 0 {
 		return fmt.Errorf("simulated device: a step of %v, a token of %v, the end token %d: want none of them negative", c.Step, c.Token, c.End)
 	}
+	if vocab := c.withDefaults().Vocab; int(c.End) >= vocab {
+		return fmt.Errorf("simulated device: the end token is %d, want one of the vocabulary of %d", c.End, vocab)
+	}
 	return nil
 }
 
-// Simulated is a simulated device: a step takes a set time and almost no computation. Benchmarks use it to measure the
-// engine's own overhead, and whether a device would wait for the engine.
-//
-// Instead of keys and values it stores a hash of all tokens up to each position. So the output depends on every token,
-// position and block of the input: an engine that confuses blocks, or fills in a wrong placeholder, gets other tokens.
+// Simulated is a device whose steps take a set time and almost no computation, to measure the engine's own overhead.
+// Instead of keys and values it stores a hash of all tokens up to each position, so an engine that confuses blocks
+// gets other tokens.
 type Simulated struct {
 	cfg SimulatedConfig
 
-	State[uint64] // per cache position: a hash of the tokens up to it, 0 if unwritten
+	State[uint64] // a hash of the tokens up to each position, 0 if unwritten
 
 	out    Result
 	memory []float32
@@ -85,7 +86,7 @@ func NewSimulated(c SimulatedConfig) (*Simulated, error) {
 	return &Simulated{cfg: c.withDefaults()}, nil
 }
 
-// ParseSimulated returns a device for the JSON of a SimulatedConfig; empty means the zero SimulatedConfig.
+// ParseSimulated returns a device for the JSON of a SimulatedConfig, which may be empty.
 func ParseSimulated(options []byte) (*Simulated, error) {
 	var c SimulatedConfig
 	if len(options) > 0 {
@@ -122,7 +123,6 @@ func (d *Simulated) Forward(ctx context.Context, b *Batch) (Result, error) {
 	return d.out, nil
 }
 
-// wait blocks until the given time.
 func (d *Simulated) wait(ctx context.Context, until time.Time) error {
 	left := time.Until(until)
 	if d.cfg.Spin {
@@ -145,7 +145,6 @@ func (d *Simulated) wait(ctx context.Context, until time.Time) error {
 	return nil
 }
 
-// compute fills cache cells and computes the wanted outputs.
 func (d *Simulated) compute(b *Batch) error {
 	if d.Cache == nil {
 		d.Cache = make([]uint64, d.cfg.Blocks*d.cfg.BlockSize)
@@ -163,7 +162,7 @@ func (d *Simulated) compute(b *Batch) error {
 			if a == nil {
 				return fmt.Errorf("batch item %d: adapter %d: %w", i, it.Adapter, ErrNoAdapter)
 			}
-			for _, c := range []byte(a.Name) { // its name makes the difference
+			for _, c := range []byte(a.Name) {
 				h = (h ^ uint64(c)) * 1099511628211
 			}
 		}

@@ -37,7 +37,7 @@ func TestSimulatedTime(t *testing.T) {
 			time.Sleep(3 * time.Millisecond)
 		}
 	})
-	for _, bad := range []string{`{"step_ns":-1}`, `{"vocab":-1}`, `{"speed":1}`, `{`} {
+	for _, bad := range []string{`{"step_ns":-1}`, `{"vocab":-1}`, `{"end":512}`, `{"vocab":9,"end":9}`, `{"speed":1}`, `{`} {
 		if _, err := infer.ParseSimulated([]byte(bad)); err == nil {
 			t.Errorf("%s is accepted", bad)
 		}

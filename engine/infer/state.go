@@ -8,11 +8,10 @@ import (
 	"github.com/rouse-dev/rouse/engine/lora"
 )
 
-// State is the state of an [Inferencer] without arithmetic: its cache, its adapters, and its sleep level. It
-// implements the interface's methods that need only these. P is the cache's value for one position. The zero value is
-// awake.
+// State is the cache, adapters and sleep level of an [Inferencer] without arithmetic. P is the cache's value
+// for one position. The zero value is awake.
 type State[P any] struct {
-	Mu       sync.Mutex // guards the fields below; callers of Ready must hold it
+	Mu       sync.Mutex // guards the fields below
 	Cache    []P        // nil after Sleep and Close
 	Adapters map[int32]*lora.Adapter
 	level    int

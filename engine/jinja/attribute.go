@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// attributes are the methods that chat templates use, by the type's name in Python.
+// attributes are the methods that chat templates use, by Python's name of the type.
 var attributes = map[string]map[string]*routine{
 	"str": {
 		"upper": upper, "lower": lower, "capitalize": capitalize, "strip": strip, "lstrip": stripper(true, false), "rstrip": stripper(false, true),
@@ -35,7 +35,7 @@ var attributes = map[string]map[string]*routine{
 	},
 }
 
-// mutating are the methods that change their object. In the sandbox they are undefined.
+// mutating methods are undefined in the sandbox.
 var mutating = map[string]map[string]bool{
 	"list": words("append clear pop reverse insert sort extend remove"), "dict": words("clear pop popitem setdefault update"),
 }
@@ -57,7 +57,7 @@ var refused = map[string]map[string]bool{
 	"LoopContext": words("changed cycle depth depth0"),
 }
 
-// refusedMethods are methods of Python that no type supports here. Parse refuses a template that calls one.
+// refusedMethods are methods that no type supports here. Parse refuses a template that calls one.
 var refusedMethods = map[string]bool{}
 
 func init() {
@@ -92,7 +92,6 @@ func (r *run) attribute(v any, name string) any {
 	return noAttribute(v, name)
 }
 
-// own returns an attribute of v's type.
 func (r *run) own(v any, name string) (any, bool) {
 	ns, isNamespace := v.(*namespace)
 	if strings.HasPrefix(name, "__") || isNamespace && strings.HasPrefix(name, "_") {
@@ -139,12 +138,11 @@ func (r *run) getItem(v, index any) any {
 	return noAttribute(v, index)
 }
 
-// element returns v[index], false if Python has none.
 func (r *run) element(v, index any) (any, bool) {
 	switch v := v.(type) {
 	case *Dict:
 		switch index.(type) {
-		case *List, *Dict, *tuple, *view: // no dict has such keys
+		case *List, *Dict, *tuple, *view:
 			return nil, false
 		}
 		return v.find(r.hashKey(index))
@@ -203,7 +201,6 @@ func (r *run) slice(v, from, to, by any) any {
 	return of(out)
 }
 
-// bounds returns the first index of a slice of n elements, the number of its elements, and the step between them.
 func (r *run) bounds(n int, from, to, by any) (first, count, step int) {
 	number := func(v any, none int) int {
 		if v == nil {

@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// filters are the filters of Jinja that chat templates use. init fills them, because map refers to them.
+// filters are those that chat templates use. init fills them, because map refers to them.
 var filters map[string]*routine
 
-// refusedFilters are Jinja's other filters. Parse refuses a template with one.
+// refusedFilters are Jinja's others. Parse refuses a template with one.
 var refusedFilters = words("abs attr batch center e escape filesizeformat forceescape groupby pprint random round slice striptags " +
 	"urlencode urlize wordcount wordwrap xmlattr")
 
@@ -25,10 +25,8 @@ func words(names string) map[string]bool {
 	return m
 }
 
-// onMarkup are the filters that accept text that went through safe.
 var onMarkup = words("string default d safe tojson length count replace join list first last int float")
 
-// filter applies a filter.
 func (r *run) filter(name string, f *routine, in any, a args) any {
 	if _, ok := in.(markup); ok && !onMarkup[name] {
 		r.fail("the filter '%s' is not supported for text that went through safe", name)
@@ -36,12 +34,11 @@ func (r *run) filter(name string, f *routine, in any, a args) any {
 	return f.invoke(r, name, in, a)
 }
 
-// onText returns a routine for a function of a text: a filter, which takes the text of any value, and a method.
+// onText returns a routine of a text: a filter, which takes any value, or a method.
 func onText(f func(r *run, s string, a []any) any, params ...any) *routine {
 	return define(func(r *run, in any, a []any) any { return f(r, r.str(in), a) }, params...)
 }
 
-// Filters that are also methods of text.
 var (
 	upper      = onText(func(r *run, s string, _ []any) any { return r.upper(s) })
 	lower      = onText(func(r *run, s string, _ []any) any { return r.lower(s) })
@@ -167,7 +164,6 @@ func floatFilter(r *run, in any, a []any) any {
 	return a[0]
 }
 
-// toNumber returns v if it is a number, or the number in a text; false for other values.
 func (r *run) toNumber(v any) (any, bool) {
 	r.check(v)
 	if s, ok := plain(v).(string); ok {
@@ -223,7 +219,7 @@ func truncateText(r *run, in any, a []any) any {
 	return s + end
 }
 
-// getter returns a function that reads an attribute's path, such as "a.b.0", from a value.
+// getter returns a function that reads a path such as "a.b.0" from a value.
 func (r *run) getter(attribute, otherwise any) func(any) any {
 	var path []any
 	switch a := attribute.(type) {
@@ -251,7 +247,6 @@ func (r *run) getter(attribute, otherwise any) func(any) any {
 	}
 }
 
-// keyOf returns a function that reads an attribute of a value for comparisons, in lower case unless case matters.
 func (r *run) keyOf(attribute, sensitive any) func(any) any {
 	get := r.getter(attribute, nil)
 	return func(v any) any {
@@ -263,7 +258,6 @@ func (r *run) keyOf(attribute, sensitive any) func(any) any {
 	}
 }
 
-// sorted returns elements in the order of their keys, as a stable sort.
 func sorted[T any](r *run, elements []T, key func(T) any, reverse any) []T {
 	r.growList(4 * len(elements))
 	out := slices.Clone(elements)
@@ -302,7 +296,6 @@ func dictSort(r *run, in any, a []any) any {
 	return &List{sorted(r, r.list(&view{d, "dict_items"}), r.keyOf(int64(at), a[0]), a[2])}
 }
 
-// extreme implements min and max.
 func extreme(op string) func(r *run, in any, a []any) any {
 	return func(r *run, in any, a []any) any {
 		key := r.keyOf(a[1], a[0])
@@ -334,7 +327,6 @@ func first(r *run, in any, _ []any) any {
 	return &undefined{"no first item, sequence was empty"}
 }
 
-// reversed returns reversed(v), false if Python can't.
 func (r *run) reversed(v any) (iterFunc, bool) {
 	switch s := plain(v).(type) {
 	case string:
@@ -384,7 +376,7 @@ func join(r *run, in any, a []any) any {
 	return r.joinTexts(parts, r.str(a[0]))
 }
 
-// lazily returns a generator of the elements of in that f keeps and changes. f's function is made at the first element.
+// lazily returns a generator of the elements of in that f keeps and changes. f is called before the first element.
 func (r *run) lazily(in any, f func() func(any) (any, bool)) any {
 	var next iterFunc
 	var each func(any) (any, bool)
@@ -430,7 +422,6 @@ func unique(r *run, in any, a []any) any {
 	})
 }
 
-// unlessEmpty returns in, or an empty list if in is empty.
 func unlessEmpty(in any) any {
 	if !truth(in) {
 		return &List{}
@@ -438,7 +429,6 @@ func unlessEmpty(in any) any {
 	return in
 }
 
-// mapAttribute has the parameters of map if it reads an attribute.
 var mapAttribute = define(nil, "attribute", required{}, "default", nil)
 
 func mapFilter(r *run, in any, a args) any {

@@ -3,11 +3,10 @@ package jinja
 import "strings"
 
 const (
-	maxReason = 4096   // bytes of the text of raise_exception
-	maxRange  = 100000 // the sandbox's limit for range()
+	maxReason = 4096   // bytes
+	maxRange  = 100000 // the sandbox's
 )
 
-// globals are the functions that each template has.
 var globals = map[string]*function{}
 
 func init() {
@@ -22,7 +21,7 @@ func init() {
 	}
 }
 
-// refusedGlobals are Jinja's other functions. Parse refuses a template that calls one.
+// refusedGlobals are Jinja's others. Parse refuses a template that calls one.
 var refusedGlobals = words("cycler joiner lipsum self super")
 
 func makeRange(r *run, _ any, a args) any {
@@ -52,7 +51,6 @@ func makeRange(r *run, _ any, a args) any {
 	return v
 }
 
-// makeDict implements dict(mapping or pairs, name=value, …).
 func makeDict(r *run, a args) *Dict {
 	d := &Dict{}
 	if len(a.pos) > 1 {
@@ -81,7 +79,6 @@ func raise(r *run, _ any, a []any) any {
 	panic(&RaisedError{strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")})
 }
 
-// strftimeLayouts maps the directives of C's strftime to Go's layouts.
 var strftimeLayouts = map[byte]string{
 	'a': "Mon", 'A': "Monday", 'b': "Jan", 'B': "January", 'h': "Jan", 'd': "02", 'e': "_2", 'H': "15", 'I': "03",
 	'j': "002", 'm': "01", 'M': "04", 'p': "PM", 'S': "05", 'y': "06", 'Y': "2006", 'z': "-0700", 'Z': "MST",
@@ -89,7 +86,7 @@ var strftimeLayouts = map[byte]string{
 	'%': "%", 'n': "\n", 't': "\t",
 }
 
-// strftimeNow formats the time like C's strftime in the C locale.
+// strftimeNow formats as C's strftime in the C locale.
 func strftimeNow(r *run, _ any, a []any) any {
 	format := r.text("strftime_now", a[0])
 	r.grow(32 * len(format))

@@ -1,26 +1,15 @@
-// Package jinja renders chat templates: the part of Jinja2 that the templates in model files use, with Python's values.
+// Package jinja renders chat templates: the part of Jinja2 that the templates in model files use, with Python's
+// values. They run as in Hugging Face's transformers: in an ImmutableSandboxedEnvironment with trim_blocks,
+// lstrip_blocks, loop controls and {% generation %}, without HTML escapes, with tojson as json.dumps, raise_exception
+// and strftime_now. A prompt is the one that Python would write, byte for byte, or an error.
 //
-// Templates run as in Hugging Face's transformers: in an ImmutableSandboxedEnvironment with trim_blocks,
-// lstrip_blocks, loop controls and {% generation %}, without HTML escapes, with tojson as json.dumps, raise_exception and
-// strftime_now. A prompt is the one that Python would write, byte for byte, or an error.
+// Parse refuses, with the line, what the templates of models do not use. In a branch of a condition, an unknown
+// filter or test is an error only when a rendering reaches it, as in Python.
 //
-// Parse refuses features that the templates of models do not use, and names the line. These are **, recursive loops,
-// numbers beyond 64 bits, and tags, filters, tests, functions and methods of Jinja2 and Python that are not in the
-// tables here. In a branch of a condition, an unknown filter or test is an error only when a rendering reaches it, as
-// in Python. Other errors occur only in a rendering: attributes of a type, results beyond 64 bits, most uses of text
-// that went through safe, and operations that the sandbox refuses.
+// A template is untrusted. A [Budget] bounds steps, memory, output, depth and time of a rendering; work is charged
+// before it is done. The current renderings of a template share 1 GiB, beside the first 4 MiB of each.
 //
-// A template comes with a model file, and is untrusted. A [Budget] bounds the steps, the memory that values take
-// together, each of them, the output, the depth and the time of a rendering; the context is asked every few hundred steps.
-// Work is charged before it is done: 'x' * n costs n bytes before the text is made. All renderings of a template that are
-// under way have 1 GiB together, beside the first 4 MiB of each.
-//
-// The life of a template:
-//
-//  1. [Parse] makes functions of its source, once, at load.
-//  2. [Template.Render] runs them for a request, with values that [FromJSON] and the constructors made. Many goroutines
-//     may render one template; values are read, never written.
-//  3. Inside, a failure is a panic with an error of the package, which Render returns.
+// Inside, a failure is a panic with an error of the package, which Parse and Render return.
 package jinja
 
 import (
@@ -34,7 +23,6 @@ import (
 	"time"
 )
 
-// maxSource is the most bytes that a template may have.
 const maxSource = 1 << 18
 
 // A RaisedError is a call of raise_exception: the template refuses its input.
@@ -45,7 +33,7 @@ func (e *RaisedError) Error() string { return e.Reason }
 // A BudgetError reports that a rendering exceeded its budget.
 type BudgetError struct {
 	Line  int
-	Limit string // which one, as "5,000,000 steps"
+	Limit string
 }
 
 func (e *BudgetError) Error() string {
@@ -69,11 +57,11 @@ func errorf(line int, format string, args ...any) *Error {
 
 // Budget bounds a rendering. A zero field means its default.
 type Budget struct {
-	Steps  int           // of evaluation; 5 million
-	Memory int           // bytes of values made, whether or not they are still in use; 512 MiB
+	Steps  int           // 5 million
+	Memory int           // bytes of all values made, still in use or not; 512 MiB
 	Value  int           // bytes of one text or list; 32 MiB
 	Output int           // bytes; 8 MiB
-	Depth  int           // calls and recursive loops within each other; 200
+	Depth  int           // calls within calls; 200
 	Time   time.Duration // 10 s
 }
 
@@ -87,7 +75,7 @@ func (b Budget) withDefaults() Budget {
 // Template is a parsed template. It is safe for many goroutines.
 type Template struct {
 	body block
-	held atomic.Int64 // bytes that the current renderings hold together
+	held atomic.Int64
 }
 
 // Parse parses a template. Its error is a *Error.
@@ -99,15 +87,14 @@ func Parse(source string) (t *Template, err error) {
 	return &Template{body: parse(lex(source))}, nil
 }
 
-// Options are the options of a rendering. The zero value means the defaults.
+// Options are the options of a rendering.
 type Options struct {
 	Budget Budget
 	Now    time.Time // for strftime_now; zero is the time of the call
 }
 
-// Render renders t with variables, whose values are nil, bool, int64, float64, string, *List, *Dict or values from
-// FromJSON. It is bounded by the budget and ctx. Its errors are *RaisedError, *BudgetError and *Error, or [ErrBusy];
-// a cancelled context ends it with the context's cause.
+// Render renders t with variables, which it does not change: nil, bool, int64, float64, string, *List, *Dict or
+// values from FromJSON. Its errors are *RaisedError, *BudgetError, *Error, [ErrBusy], or the context's cause.
 func (t *Template) Render(ctx context.Context, variables map[string]any, o Options) (text string, err error) {
 	b := o.Budget.withDefaults()
 	r := &run{meter: meter{ctx: ctx, end: time.Now().Add(b.Time), budget: b, shared: &t.held}, now: o.Now, root: &scope{}, out: &strings.Builder{}}
@@ -125,8 +112,8 @@ func (t *Template) Render(ctx context.Context, variables map[string]any, o Optio
 	return r.out.String(), nil
 }
 
-// caught returns the error that a panic carried. A fault of our own becomes an error too, because a template that
-// triggers one must not end the connection of its client without an answer.
+// caught returns the error that a panic carried. A fault of our own becomes an error too: a template must not end its
+// client's connection without an answer.
 func caught(p any, err error, line int) error {
 	switch p := p.(type) {
 	case nil:
@@ -139,7 +126,6 @@ func caught(p any, err error, line int) error {
 	panic(p)
 }
 
-// shorten removes the middle of a long message.
 func shorten(s string) string {
 	const half = 150
 	if len(s) <= 2*half {

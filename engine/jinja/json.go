@@ -12,10 +12,9 @@ import (
 	"unicode/utf8"
 )
 
-// maxJSONDepth limits the nesting of JSON input.
 const maxJSONDepth = 64
 
-// maxDigits limits whole numbers: Python itself refuses to print longer ones.
+// maxDigits is less than the 4300 that Python reads.
 const maxDigits = 3500
 
 // FromJSON reads one JSON value as json.loads does, and keeps the order of its objects. Each string and key passes
@@ -77,10 +76,9 @@ func readValue(d *json.Decoder, text func(string) string, depth int) (any, error
 		}
 		return list, err
 	}
-	return token, nil // bool, nil
+	return token, nil
 }
 
-// readNumber returns a whole number if the text is one, else a float.
 func readNumber(s string) (any, error) {
 	if strings.ContainsAny(s, ".eE") {
 		f, err := strconv.ParseFloat(s, 64)
@@ -102,14 +100,13 @@ func readNumber(s string) (any, error) {
 type dumper struct {
 	r           *run
 	b           strings.Builder
-	item, colon string // separators
+	item, colon string
 	indent      string
-	lines       bool // one element a line
+	lines       bool
 	ascii       bool
 	sorted      bool
 }
 
-// toJSON implements transformers' tojson.
 func toJSON(r *run, v any, a []any) any {
 	d := &dumper{r: r, item: ", ", colon: ": ", ascii: truth(a[0]), sorted: truth(a[3])}
 	switch indent := a[1].(type) {
@@ -165,7 +162,6 @@ func (d *dumper) value(v any, line string) {
 	}
 }
 
-// all writes n elements between brackets.
 func (d *dumper) all(open, end string, n int, line string, element func(i int, line string)) {
 	d.write(open)
 	if n == 0 {
@@ -188,7 +184,6 @@ func (d *dumper) all(open, end string, n int, line string, element func(i int, l
 	d.write(end)
 }
 
-// key writes a key, as text.
 func (d *dumper) key(key any) {
 	if s, ok := plain(key).(string); ok {
 		d.quote(s)
@@ -215,10 +210,8 @@ func (d *dumper) quote(s string) {
 	d.write(`"`)
 }
 
-// jsonEscapes are the two-character escapes.
 var jsonEscapes = map[rune]string{'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\f': `\f`, '\b': `\b`}
 
-// jsonEscape returns the escape of c in JSON.
 func jsonEscape(c rune) string {
 	if s, ok := jsonEscapes[c]; ok {
 		return s

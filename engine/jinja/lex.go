@@ -34,7 +34,7 @@ func (k kind) String() string {
 
 type token struct {
 	kind kind
-	text string // a string's value
+	text string
 	line int
 }
 
@@ -50,16 +50,16 @@ func (t token) String() string {
 	return t.kind.String()
 }
 
-// lexer splits a source into tokens as Jinja's does with trim_blocks and lstrip_blocks.
+// lexer splits a source as Jinja's does with trim_blocks and lstrip_blocks.
 type lexer struct {
 	src       string
 	pos       int
 	line      int
-	lineStart bool // the last match ended with a line end
+	lineStart bool
 	tokens    []token
 }
 
-// lex returns the tokens of a source, the last of which is kindEOF. It panics with a *Error.
+// lex returns tokens, the last of which is kindEOF. It panics with a *Error.
 func lex(source string) []token {
 	source = strings.ReplaceAll(strings.ReplaceAll(source, "\r\n", "\n"), "\r", "\n")
 	l := &lexer{src: strings.TrimSuffix(source, "\n"), line: 1, lineStart: true, tokens: make([]token, 0, len(source)/8)}
@@ -76,7 +76,6 @@ func (l *lexer) add(k kind, text string) {
 	l.tokens = append(l.tokens, token{k, text, l.line})
 }
 
-// advance skips n bytes.
 func (l *lexer) advance(n int) {
 	part := l.src[l.pos : l.pos+n]
 	l.line += strings.Count(part, "\n")
@@ -84,7 +83,6 @@ func (l *lexer) advance(n int) {
 	l.lineStart = strings.HasSuffix(part, "\n")
 }
 
-// text reads text up to the next tag, and that tag.
 func (l *lexer) text() {
 	rest := l.src[l.pos:]
 	at := 0
@@ -137,8 +135,7 @@ func (l *lexer) data(text, sign string, variable bool) {
 	}
 }
 
-// ending returns the length of the end of a tag that s begins with, including the white space after it that the tag
-// removes.
+// ending returns the length of the end of a tag that s begins with, including the white space that it removes.
 func ending(s, end string, plus, newline bool) int {
 	switch {
 	case strings.HasPrefix(s, "-"+end):
@@ -169,7 +166,6 @@ var (
 	rawEnd   = lazyregexp.New(`\{%([-+]?)\s*endraw\s*(?:-%\}\s*|\+%\}|%\}\n?)`)
 )
 
-// raw adds the text up to endraw.
 func (l *lexer) raw() {
 	rest := l.src[l.pos:]
 	at := rawEnd().FindStringSubmatchIndex(rest)
@@ -180,7 +176,7 @@ func (l *lexer) raw() {
 	l.advance(at[1])
 }
 
-// operators are Jinja's, the longest first.
+// operators have the longest first.
 var operators = strings.Fields("** // == != >= <= + - / * % ~ [ ] ( ) { } > < = . : | , ;")
 
 var closing = map[string]byte{"{": '}', "(": ')', "[": ']'}
@@ -188,7 +184,6 @@ var closing = map[string]byte{"{": '}', "(": ')', "[": ']'}
 // maxTag is the number of tokens in a tag, which bounds the nesting of its expressions.
 const maxTag = 5000
 
-// tag reads the tokens of a tag up to its end.
 func (l *lexer) tag(end kind) {
 	var open []byte
 	first := len(l.tokens)
@@ -255,7 +250,6 @@ func (l *lexer) name(rest string) {
 
 func decimal(c byte) bool { return c >= '0' && c <= '9' }
 
-// number reads a whole number or a float, in decimal.
 func (l *lexer) number(rest string) {
 	digits := func(from int) int {
 		n := from
@@ -300,7 +294,7 @@ func (l *lexer) str(rest string) {
 	l.fail("unexpected character %q: a string has no end", rest[0])
 }
 
-// unescape returns the value of a string literal; an unknown escape stays as it is, as in Python.
+// unescape leaves an unknown escape as it is, as Python does.
 func (l *lexer) unescape(s string) string {
 	var b strings.Builder
 	for {

@@ -14,7 +14,7 @@ type meter struct {
 	ctx    context.Context // a meter belongs to one call of Render
 	end    time.Time
 	budget Budget
-	line   int // being evaluated
+	line   int
 
 	steps, checkAt int
 	memory, output int
@@ -26,28 +26,24 @@ type meter struct {
 
 const (
 	checkEvery = 512     // steps between two checks of the clock and the context
-	valueSize  = 16      // bytes of an element of a list
+	valueSize  = 16      // bytes
 	maxWalk    = 500     // levels of a value that is printed, compared or encoded
 	alone      = 4 << 20 // bytes of each rendering's own, more than most ever need
 	together   = 1 << 30 // bytes that all renderings of a template share beyond that
-	portion    = 1 << 20 // unit of the shared bytes
+	portion    = 1 << 20
 )
 
-// fail ends the rendering with an error of the template or its input.
 func (m *meter) fail(format string, args ...any) {
 	panic(errorf(m.line, format, args...))
 }
 
-// exceed ends the rendering at a limit.
 func (m *meter) exceed(limit string) { panic(&BudgetError{m.line, limit}) }
 
-// at charges the evaluation of an expression or statement of a line.
 func (m *meter) at(line int) {
 	m.line = line
 	m.step(1)
 }
 
-// step charges n steps.
 func (m *meter) step(n int) {
 	m.steps += n
 	if n < 0 || m.steps > m.budget.Steps {
@@ -80,14 +76,12 @@ func (m *meter) grow(n int) {
 	m.step(1 + n>>8)
 }
 
-// growList charges a list of n elements.
 func (m *meter) growList(n int) {
 	m.grow(times(n+2, valueSize))
 	m.step(n >> 2)
 }
 
-// hold takes n bytes of the memory that all renderings share. It does not wait, because waiting renderings would keep
-// their memory.
+// hold takes n bytes of the shared memory. It does not wait: waiting renderings would keep their memory.
 func (m *meter) hold(n int) {
 	n = (n + portion - 1) / portion * portion
 	if m.shared.Add(int64(n)) > together {
@@ -97,7 +91,6 @@ func (m *meter) hold(n int) {
 	m.held += n
 }
 
-// add appends s to b, and charges it.
 func (m *meter) add(b *strings.Builder, s string) {
 	m.grow(len(s))
 	if b.Len()+len(s) > m.budget.Value {
@@ -106,7 +99,7 @@ func (m *meter) add(b *strings.Builder, s string) {
 	b.WriteString(s)
 }
 
-// charge charges n bytes of output, of the template or of a macro or block.
+// charge charges n bytes of output beside those written, of the template or of a macro or block.
 func (m *meter) charge(n, written int) {
 	m.output += n
 	if m.output > m.budget.Output+m.budget.Memory || written+n > m.budget.Output {
@@ -115,7 +108,6 @@ func (m *meter) charge(n, written int) {
 	m.step(n >> 8)
 }
 
-// call runs f one call level deeper.
 func (m *meter) call(f func()) {
 	if m.depth++; m.depth > m.budget.Depth {
 		m.exceed(strconv.Itoa(m.budget.Depth) + " calls within calls")
@@ -133,7 +125,6 @@ func (m *meter) walk() func() {
 	return func() { m.walking-- }
 }
 
-// check fails if a value is undefined.
 func (m *meter) check(vs ...any) {
 	for _, v := range vs {
 		if u, ok := v.(*undefined); ok {
@@ -142,7 +133,6 @@ func (m *meter) check(vs ...any) {
 	}
 }
 
-// text returns an argument that must be a string.
 func (m *meter) text(name string, v any) string {
 	s, ok := plain(v).(string)
 	if !ok {
@@ -174,7 +164,6 @@ func times(a, b int) int {
 	return a * b
 }
 
-// grouped writes n with commas.
 func grouped(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {

@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// small returns a whole number that fits in 64 bits; bools are numbers.
 func small(v any) (int64, bool) {
 	switch v := v.(type) {
 	case bool:
@@ -34,7 +33,6 @@ func isNumber(v any) bool {
 	return ok || isInt(v)
 }
 
-// float returns a number as a float.
 func (m *meter) float(v any) float64 {
 	if n, ok := small(v); ok {
 		return float64(n)
@@ -52,9 +50,8 @@ func (m *meter) float(v any) float64 {
 	return 0
 }
 
-// binary returns a op b.
 func (m *meter) binary(op string, a, b any) any {
-	if s, ok := a.(string); ok && op == "%" { // formatting accepts undefined values
+	if s, ok := a.(string); ok && op == "%" { // undefined values are allowed
 		return percent(m, s, b)
 	}
 	m.check(a, b)
@@ -80,7 +77,6 @@ func (m *meter) binary(op string, a, b any) any {
 	return nil
 }
 
-// arithmetic computes a op b for numbers.
 func (m *meter) arithmetic(op string, a, b any) any {
 	x, ok := small(a)
 	y, ok2 := small(b)
@@ -102,7 +98,7 @@ func (m *meter) arithmetic(op string, a, b any) any {
 		v = x * y
 		ok = x == 0 || v/x == y && (x != -1 || y != math.MinInt64)
 	default:
-		const exact = 1 << 53 // the limit of whole numbers that a float represents exactly
+		const exact = 1 << 53 // float64 has all whole numbers up to here
 		if y == 0 {
 			m.fail("division by zero")
 		}
@@ -146,7 +142,6 @@ func (m *meter) floats(op string, x, y float64) any {
 
 var htmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;")
 
-// join returns a + b of texts and sequences.
 func (m *meter) join(a, b any) (any, bool) {
 	escaped := func(v any) markup {
 		if v, ok := v.(string); ok {
@@ -172,7 +167,6 @@ func (m *meter) join(a, b any) (any, bool) {
 	return nil, false
 }
 
-// repeat returns v * n.
 func (m *meter) repeat(v any, n int) (any, bool) {
 	if s, ok := v.(string); ok {
 		m.grow(times(len(s), n))
@@ -191,7 +185,7 @@ func (m *meter) repeat(v any, n int) (any, bool) {
 	return of(out), true
 }
 
-// compareNumbers returns -1, 0 or 1; ok is false if one is NaN.
+// compareNumbers is not ok if one is NaN.
 func compareNumbers(a, b any) (order int, ok bool) {
 	x, ok := small(a)
 	y, ok2 := small(b)
@@ -206,7 +200,6 @@ func compareNumbers(a, b any) (order int, ok bool) {
 	return exact(a).Cmp(exact(b)), true
 }
 
-// exact returns a number without rounding.
 func exact(v any) *big.Float {
 	switch v := v.(type) {
 	case float64:
@@ -219,7 +212,6 @@ func exact(v any) *big.Float {
 	return new(big.Float).SetInt64(n)
 }
 
-// equal reports whether a == b.
 func (m *meter) equal(a, b any) bool {
 	a, b = plain(a), plain(b)
 	if isNumber(a) && isNumber(b) {
@@ -276,7 +268,6 @@ func (m *meter) equalDicts(a, b *Dict) bool {
 	return true
 }
 
-// holds reports whether a op b for a comparison.
 func (m *meter) holds(op string, a, b any) bool {
 	switch op {
 	case "==", "!=":
@@ -307,7 +298,6 @@ func (m *meter) order(op string, a, b any) (int, bool) {
 	return 0, false
 }
 
-// orderItems compares the first elements that differ.
 func (m *meter) orderItems(op string, a, b []any) (int, bool) {
 	defer m.walk()()
 	for i := range min(len(a), len(b)) {
@@ -318,7 +308,6 @@ func (m *meter) orderItems(op string, a, b []any) (int, bool) {
 	return len(a) - len(b), true
 }
 
-// contains reports whether v in in.
 func (m *meter) contains(in, v any) bool {
 	in, v = plain(in), plain(v)
 	switch in := in.(type) {

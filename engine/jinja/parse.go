@@ -5,17 +5,15 @@ import (
 	"strings"
 )
 
-// maxNest is the nesting of blocks, brackets and calls.
 const maxNest = 200
 
 type (
-	// A stmt runs a statement.
 	stmt func(r *run, s *scope) signal
 
-	// A block is the statements of a template or between tags.
 	block []stmt
 
-	// A target is the left side of an assignment: a name, a field of a namespace, or targets for the items of a sequence.
+	// A target is the left side of an assignment: a name, a field of a namespace, or targets for the items of a
+	// sequence.
 	target struct {
 		name, field string
 		items       []target
@@ -27,14 +25,13 @@ type parser struct {
 	tokens  []token
 	pos     int
 	nest    int
-	leave   func()      // leaves a level
-	loops   int         // the enclosing loops in the same macro
-	macros  []*macroDef // the enclosing macros, innermost last
-	unknown []*Error    // unknown filters and tests that the template always reaches
+	leave   func()
+	loops   int
+	macros  []*macroDef // innermost last
+	unknown []*Error    // filters and tests that the template always reaches
 }
 
-// parse reads a template. As in Python, an unknown filter or test is an error here. In a branch of a condition it is
-// an error only when a rendering reaches it: real templates have such branches.
+// parse fails for an unknown filter or test, as Python does, except in a branch of a condition.
 func parse(tokens []token) block {
 	p := &parser{tokens: tokens}
 	p.leave = func() { p.nest-- }
@@ -68,7 +65,7 @@ func (p *parser) deeper() func() {
 	return p.leave
 }
 
-// expect reads a token that must be of a kind, or the name k.
+// expect reads a token of kind k, or the name k.
 func (p *parser) expect(k kind) token {
 	t := p.cur()
 	if !t.is(k) {
@@ -77,7 +74,6 @@ func (p *parser) expect(k kind) token {
 	return p.next()
 }
 
-// skip reads a token if it is of a kind, or the name k.
 func (p *parser) skip(k kind) bool {
 	is := p.cur().is(k)
 	if is {
@@ -103,7 +99,7 @@ func (p *parser) body(ends ...string) block {
 			e := p.tuple(false, p.expression)
 			p.expect(kindVariableEnd)
 			out = append(out, func(r *run, s *scope) signal { r.at(t.line); r.write(r.str(e(r, s))); return done })
-		default: // a tag: between texts the lexer makes nothing else
+		default: // a tag
 			if t := p.cur(); t.kind == kindName && slices.Contains(ends, t.text) {
 				return out
 			}
@@ -113,7 +109,7 @@ func (p *parser) body(ends ...string) block {
 	}
 }
 
-// block reads the end of a tag and the statements after it, and the name of the tag that ends them.
+// block reads the end of a tag, the statements after it, and the name of the closing tag.
 func (p *parser) block(ends ...string) (block, token) {
 	p.skip(":")
 	p.expect(kindBlockEnd)
@@ -129,7 +125,6 @@ func (p *parser) branch(ends ...string) (block, token) {
 	return b, end
 }
 
-// refusedTags are Jinja's tags that chat templates do not use.
 var refusedTags = words("autoescape block debug do extends from import include pluralize print trans with")
 
 func (p *parser) statement(ends []string) stmt {
@@ -240,7 +235,6 @@ func (p *parser) set(line int) stmt {
 	}
 }
 
-// filtered reads a block whose output passes through filters.
 func (p *parser) filtered(filters []filterCall, end string) stmt {
 	body, _ := p.block(end)
 	return func(r *run, s *scope) signal {
@@ -252,7 +246,6 @@ func (p *parser) filtered(filters []filterCall, end string) stmt {
 	}
 }
 
-// filters reads any number of | name(…).
 func (p *parser) filters() (all []filterCall) {
 	for p.skip("|") {
 		all = append(all, p.filter())
@@ -260,7 +253,6 @@ func (p *parser) filters() (all []filterCall) {
 	return all
 }
 
-// target reads names, or names in brackets, with commas between.
 func (p *parser) target() target {
 	var t target
 	for comma := false; ; comma = true {
@@ -285,10 +277,8 @@ func (p *parser) target() target {
 	}
 }
 
-// specials are names with a meaning in the body of a macro.
 var specials = words("caller kwargs varargs")
 
-// signature reads the parameters of a macro.
 func (p *parser) signature(m *macroDef) {
 	p.expect("(")
 	for p.cur().kind != ")" {
@@ -309,7 +299,6 @@ func (p *parser) signature(m *macroDef) {
 	p.next()
 }
 
-// macroBody reads the body of a macro.
 func (p *parser) macroBody(m *macroDef, end string) {
 	loops := p.loops
 	p.loops = 0
@@ -319,7 +308,6 @@ func (p *parser) macroBody(m *macroDef, end string) {
 	p.loops = loops
 }
 
-// mention records the use of a special name for all enclosing macros.
 func (p *parser) mention(name string) {
 	for _, m := range p.macros {
 		if specials[name] {
@@ -328,7 +316,6 @@ func (p *parser) mention(name string) {
 	}
 }
 
-// call reads {% call(parameters) name(arguments) %}, whose body is the caller of the macro of that name.
 func (p *parser) call(line int) stmt {
 	m := &macroDef{mentions: map[string]bool{}}
 	if p.cur().kind == "(" {

@@ -7,10 +7,8 @@ import (
 )
 
 type (
-	// An expr evaluates an expression.
 	expr func(r *run, s *scope) any
 
-	// A filterCall applies a filter with its arguments.
 	filterCall func(r *run, s *scope, in any) any
 )
 
@@ -59,7 +57,6 @@ func (p *parser) expression() expr {
 	return e
 }
 
-// logic reads operands of and or or. The value is the first operand that decides.
 func (p *parser) logic(word kind, operand func() expr, decides bool) expr {
 	e := operand()
 	for p.skip(word) {
@@ -122,7 +119,6 @@ func (p *parser) compare() expr {
 	}
 }
 
-// binary reads operators of one precedence, which bind to the left.
 func (p *parser) binary(operand func() expr, ops ...string) expr {
 	e := operand()
 	for slices.Contains(ops, string(p.cur().kind)) {
@@ -140,7 +136,6 @@ func (p *parser) binary(operand func() expr, ops ...string) expr {
 func (p *parser) sum() expr     { return p.binary(p.concat, "+", "-") }
 func (p *parser) product() expr { return p.binary(p.factor, "*", "/", "//", "%") }
 
-// concat reads a ~ b: the concatenated texts of values.
 func (p *parser) concat() expr {
 	items := []expr{p.product()}
 	for p.skip("~") {
@@ -198,7 +193,6 @@ func (p *parser) unary(filters bool) expr {
 	return e
 }
 
-// subscripts reads any number of attributes, elements and calls.
 func (p *parser) subscripts(e expr) expr {
 	for {
 		of, t := e, p.cur()
@@ -239,7 +233,7 @@ func (p *parser) primary() expr {
 		f, _ := strconv.ParseFloat(t.text, 64) // out of range is infinity, as in Python
 		return constant(f)
 	case "(":
-		e := p.tuple(true, p.expression) // each expression counts a level
+		e := p.tuple(true, p.expression)
 		p.expect(")")
 		return e
 	case "[":
@@ -267,7 +261,6 @@ func (p *parser) primary() expr {
 	return nil
 }
 
-// items reads expressions with commas between, and the bracket at the end.
 func (p *parser) items(end kind, one func() expr) (all []expr) {
 	for !p.skip(end) {
 		if all = append(all, one()); p.cur().kind != end {
@@ -285,7 +278,6 @@ func (p *parser) integer(t token) int64 {
 	return n
 }
 
-// constants are names with a value.
 var constants = map[string]any{"true": true, "True": true, "false": false, "False": false, "none": nil, "None": nil}
 
 func (p *parser) name(t token) expr {
@@ -309,7 +301,6 @@ func (p *parser) name(t token) expr {
 	}
 }
 
-// attribute reads the name or number after a dot.
 func (p *parser) attribute(of expr) expr {
 	t := p.next()
 	switch {
@@ -337,7 +328,6 @@ func item(of, index expr, line int) expr {
 	}
 }
 
-// subscript reads an index or the bounds of a slice, and the closing bracket.
 func (p *parser) subscript(of expr, line int) expr {
 	parts, colons := []expr{of, constant(nil), constant(nil), constant(nil)}, 0
 	for {
@@ -360,11 +350,10 @@ func (p *parser) subscript(of expr, line int) expr {
 	}
 }
 
-// callArgs are the arguments of a call.
 type callArgs struct {
 	pos    []expr
-	star   expr     // after *; nil if there is none
-	names  []string // the keyword arguments' names
+	star   expr // after *; may be nil
+	names  []string
 	values []expr
 }
 
@@ -394,7 +383,6 @@ func (p *parser) callArgs() callArgs {
 	return c
 }
 
-// eval evaluates the arguments of a call.
 func (c *callArgs) eval(r *run, s *scope) args {
 	a := args{names: c.names}
 	if len(c.pos) > 0 {
@@ -412,7 +400,7 @@ func (c *callArgs) eval(r *run, s *scope) args {
 	return a
 }
 
-// known returns the filter or test of a name. An unknown one fails when it is run, unless parse refuses it.
+// An unknown filter or test fails when it is run, unless parse refuses it.
 func (p *parser) known(what string, t token, table map[string]*routine, refused map[string]bool) *routine {
 	if f := table[t.text]; f != nil {
 		return f
@@ -455,7 +443,6 @@ func (p *parser) inner(filter string) {
 	}
 }
 
-// test reads the test after is.
 func (p *parser) test(of expr) expr {
 	negated := p.skip("not")
 	t := p.expect(kindName)

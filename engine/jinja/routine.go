@@ -2,23 +2,21 @@ package jinja
 
 import "slices"
 
-// args are the arguments of a call.
 type args struct {
 	pos    []any
-	names  []string // the keyword arguments' names
+	names  []string
 	values []any
 }
 
-// A routine is a filter, a test, a method or a global. in is the value in front of | or is, or
-// the object of a method.
+// A routine is a filter, a test, a method or a global. in is the value in front of | or is, or the object of a
+// method.
 type routine struct {
-	names    []string // the parameters' names
+	names    []string
 	defaults []any
 	call     func(r *run, in any, a []any) any // with a value for each parameter
 	raw      func(r *run, in any, a args) any  // used instead of call by a routine that reads its arguments itself
 }
 
-// required is the default of a parameter without one.
 type required struct{}
 
 // define returns a routine for a function and its parameters: a name and a default each.
@@ -31,7 +29,6 @@ func define(call func(r *run, in any, a []any) any, params ...any) *routine {
 	return f
 }
 
-// invoke calls a routine; name is for its errors.
 func (f *routine) invoke(r *run, name string, in any, a args) any {
 	if f.raw != nil {
 		return f.raw(r, in, a)
@@ -39,7 +36,6 @@ func (f *routine) invoke(r *run, name string, in any, a args) any {
 	return f.call(r, in, f.bind(r, name, a))
 }
 
-// bind returns a value for each parameter.
 func (f *routine) bind(r *run, name string, a args) []any {
 	if len(a.pos) == len(f.names) && len(a.names) == 0 {
 		return a.pos

@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// run is one rendering.
 type run struct {
 	meter
 	now  time.Time
@@ -14,13 +13,11 @@ type run struct {
 	out  *strings.Builder
 }
 
-// write writes output, of the template or of a macro or block.
 func (r *run) write(s string) {
 	r.charge(len(s), r.out.Len())
 	r.out.WriteString(s)
 }
 
-// capture returns the output of f.
 func (r *run) capture(f func()) string {
 	outer := r.out
 	r.out = &strings.Builder{}
@@ -31,7 +28,6 @@ func (r *run) capture(f func()) string {
 	return s
 }
 
-// scope holds the variables of a block, and refers to the enclosing scope.
 type scope struct {
 	parent *scope
 	vars   table[string]
@@ -50,7 +46,6 @@ func (s *scope) get(name string) (any, bool) {
 	return nil, false
 }
 
-// signal is the way in which statements ended.
 type signal int
 
 const (
@@ -69,7 +64,6 @@ func (b block) run(r *run, s *scope) signal {
 	return done
 }
 
-// filtered returns the output of a body, through filters.
 func (r *run) filtered(filters []filterCall, body block, s *scope) (v any, sig signal) {
 	v = r.capture(func() { sig = body.run(r, newScope(s)) })
 	if sig == done {
@@ -89,7 +83,6 @@ func (r *run) evalAll(es []expr, s *scope) []any {
 	return out
 }
 
-// assign gives v to a target in s.
 func (t target) assign(r *run, v any, s *scope) {
 	switch {
 	case t.field != "":
@@ -108,17 +101,15 @@ func (t target) assign(r *run, v any, s *scope) {
 	}
 }
 
-// forLoop is a for statement.
 type forLoop struct {
 	target          target
 	over            expr
-	test            expr // nil if there is none
+	test            expr
 	body, otherwise block
 	line            int
 }
 
-// run runs the loop. As in Python, the else part runs if no pass reached the end of the body, either without elements or
-// because of continue.
+// run runs the else part if no pass reached the end of the body, as Python does.
 func (f *forLoop) run(r *run, s *scope) signal {
 	r.at(f.line)
 	v := f.over(r, s)
@@ -170,17 +161,15 @@ func (f *forLoop) passing(r *run, next iterFunc, s *scope) iterFunc {
 	}
 }
 
-// macroDef is a macro or the body of a call block.
 type macroDef struct {
-	name     string // "" for a call block's body
+	name     string // "" for a call block
 	params   []string
-	defaults []expr // the last params' defaults
+	defaults []expr
 	body     block
 
-	mentions map[string]bool // caller, kwargs and varargs, if the body mentions them
+	mentions map[string]bool // those of the special names that the body mentions
 }
 
-// noCaller is the caller of a macro that is not called by a call block.
 var noCaller = &undefined{"no caller defined"}
 
 func (r *run) callValue(f any, a args) any {
@@ -195,8 +184,8 @@ func (r *run) callValue(f any, a args) any {
 	return nil
 }
 
-// call runs a macro. Parameters get values by position, then by name. The rest goes to varargs and kwargs, and the
-// body of a call block to caller, if the macro mentions them.
+// call gives parameters values by position, then by name. The rest goes to varargs and kwargs, and the body of a call
+// block to caller, if the macro mentions them.
 func (m *macro) call(r *run, a args) any {
 	def, s := m.def, newScope(m.scope)
 	given := make([]any, len(def.params))
@@ -242,20 +231,18 @@ func (m *macro) call(r *run, a args) any {
 	return text
 }
 
-// loop is the variable loop.
 type loop struct {
 	r    *run
 	next iterFunc
-	over any // for its length; nil if unknown
+	over any // nil if unknown
 
 	index0          int64
-	length          int // negative: not known yet
+	length          int // negative: unknown
 	before, current any
 	after           any
 	hasAfter        bool
 }
 
-// advance goes to the next element.
 func (l *loop) advance() (any, bool) {
 	item, ok := l.peek()
 	if ok {
@@ -273,7 +260,7 @@ func (l *loop) peek() (any, bool) {
 	return l.after, l.hasAfter
 }
 
-// len returns the number of elements. If it is unknown, it reads the rest.
+// len reads the rest of the elements if their number is unknown.
 func (l *loop) len() int64 {
 	if l.length < 0 {
 		n, ok := length(l.over)
@@ -289,7 +276,6 @@ func (l *loop) len() int64 {
 	return int64(l.length)
 }
 
-// attribute returns loop.name.
 func (l *loop) attribute(name string) (any, bool) {
 	switch name {
 	case "index":

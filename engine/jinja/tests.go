@@ -1,6 +1,5 @@
 package jinja
 
-// tests are the tests of Jinja that chat templates use.
 var tests = map[string]*routine{
 	"defined":   typed(func(v any) bool { _, is := v.(*undefined); return !is }),
 	"undefined": typed(func(v any) bool { _, is := v.(*undefined); return is }),
@@ -31,10 +30,9 @@ var tests = map[string]*routine{
 	">": comparison(">"), "gt": comparison(">"), "greaterthan": comparison(">"), ">=": comparison(">="), "ge": comparison(">="),
 }
 
-// refusedTests are Jinja's other tests. Parse refuses a template with one.
+// refusedTests are Jinja's others. Parse refuses a template with one.
 var refusedTests = words("callable escaped filter lower sameas test upper")
 
-// typed returns a test of a value's type.
 func typed(is func(any) bool) *routine {
 	return define(func(_ *run, in any, _ []any) any { return is(in) })
 }

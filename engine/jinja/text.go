@@ -14,7 +14,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// str returns str(v).
 func (m *meter) str(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -30,7 +29,6 @@ func (m *meter) str(v any) string {
 	return m.repr(v)
 }
 
-// repr returns repr(v).
 func (m *meter) repr(v any) string {
 	var b strings.Builder
 	m.writeRepr(&b, v)
@@ -86,7 +84,6 @@ func (m *meter) writeRepr(b *strings.Builder, v any) {
 	}
 }
 
-// quote returns repr of a string.
 func quote(s string) string {
 	var b strings.Builder
 	q := '\''
@@ -115,7 +112,6 @@ func quote(s string) string {
 	return b.String()
 }
 
-// floatRepr returns repr of a float.
 func floatRepr(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -133,7 +129,7 @@ func floatRepr(f float64) string {
 	return s
 }
 
-// isSpace reports str.isspace of one character, and \s of Python's expressions.
+// isSpace is str.isspace of one character, and \s of Python's expressions.
 func isSpace(c rune) bool { return unicode.IsSpace(c) || c >= 0x1c && c <= 0x1f }
 
 func isASCII(s string) bool {
@@ -158,10 +154,8 @@ func (m *meter) cased(s string, ascii func(string) string, of func(language.Tag,
 func (m *meter) upper(s string) string { return m.cased(s, strings.ToUpper, cases.Upper) }
 func (m *meter) lower(s string) string { return m.cased(s, strings.ToLower, cases.Lower) }
 
-// titleRune returns c as the first letter of a word.
 func titleRune(c rune) string { return cases.Title(language.Und, cases.NoLower).String(string(c)) }
 
-// capitalize returns str.capitalize.
 func (m *meter) capitalize(s string) string {
 	c, n := utf8.DecodeRuneInString(s)
 	if n == 0 {
@@ -170,7 +164,7 @@ func (m *meter) capitalize(s string) string {
 	return titleRune(c) + strings.TrimPrefix(m.lower(s), m.lower(s[:n])) // only the whole text shows which sigma is final
 }
 
-// title returns str.title: a capital after each character without case.
+// title puts a capital after each character without case, as str.title does.
 func (m *meter) title(s string) string {
 	m.grow(3 * len(s))
 	m.step(len(s) >> 5)
@@ -196,10 +190,9 @@ func (m *meter) title(s string) string {
 	return b.String()
 }
 
-// titleWord matches a word of the filter title: a run without white space and opening brackets.
 var titleWord = lazyregexp.New(`[^-({[<\s\v\x1c-\x1f\x{85}\pZ]+`)
 
-// titleWords returns the filter title.
+// titleWords is the filter title.
 func (m *meter) titleWords(s string) string {
 	m.step(len(s) >> 4)
 	return titleWord().ReplaceAllStringFunc(s, func(w string) string {
@@ -208,7 +201,6 @@ func (m *meter) titleWords(s string) string {
 	})
 }
 
-// strip returns str.strip on one or both sides.
 func (m *meter) strip(s string, chars any, left, right bool) string {
 	is := isSpace
 	if chars != nil {
@@ -225,7 +217,7 @@ func (m *meter) strip(s string, chars any, left, right bool) string {
 	return s
 }
 
-// replace returns str.replace; n is negative for all.
+// replace replaces all if n is negative.
 func (m *meter) replace(s, from, to string, n int) string {
 	m.step(len(s) >> 6)
 	found := strings.Count(s, from)
@@ -236,7 +228,6 @@ func (m *meter) replace(s, from, to string, n int) string {
 	return strings.Replace(s, from, to, n)
 }
 
-// joinTexts returns sep.join(parts).
 func (m *meter) joinTexts(parts []string, sep string) string {
 	n := times(len(parts)-1, len(sep))
 	for _, p := range parts {
@@ -246,7 +237,6 @@ func (m *meter) joinTexts(parts []string, sep string) string {
 	return strings.Join(parts, sep)
 }
 
-// texts returns a list of strings.
 func (m *meter) texts(parts []string) *List {
 	m.growList(2 * len(parts))
 	l := &List{make([]any, len(parts))}
@@ -256,7 +246,7 @@ func (m *meter) texts(parts []string) *List {
 	return l
 }
 
-// cut returns the first n characters of s.
+// cut returns the first n characters.
 func (m *meter) cut(s string, n int) string {
 	m.step(n >> 6)
 	for at := range s {
@@ -283,7 +273,7 @@ func splitAt(s, sep string, most int, last bool) []string {
 	return parts
 }
 
-// splitSpace splits at runs of white space. With a limit, the rest at the far end keeps its white space.
+// With a limit, the rest at the far end keeps its white space.
 func splitSpace(s string, most int, last bool) []string {
 	words := strings.FieldsFunc(s, isSpace)
 	if most < 0 || most >= len(words) {
@@ -304,7 +294,6 @@ func splitSpace(s string, most int, last bool) []string {
 
 var lineEnd = lazyregexp.New(`\r\n|[\n-\r\x1c-\x1e\x{85}\x{2028}\x{2029}]`)
 
-// splitLines returns str.splitlines.
 func (m *meter) splitLines(s string) []string {
 	m.grow(2 * len(s))
 	m.step(len(s) >> 4)
@@ -316,7 +305,6 @@ func (m *meter) splitLines(s string) []string {
 	return lines
 }
 
-// directive matches a supported directive: flags, width, precision and kind.
 var directive = lazyregexp.New(`^%([-0+ ]*)(\d{0,9})(\.\d{1,9})?([srdif%])`)
 
 // percent returns format % v, with the kinds s, r, d, i, f and %.
@@ -360,7 +348,7 @@ func percent(m *meter, format string, v any) string {
 // directive formats a value as Go does, which is the same for supported directives.
 func (m *meter) directive(flags, width, precision, kind string, v any) string {
 	for _, n := range []string{width, strings.TrimPrefix(precision, ".")} {
-		size, _ := strconv.Atoi(n) // of digits, or nothing
+		size, _ := strconv.Atoi(n)
 		m.grow(size)
 		m.step(size)
 	}
@@ -393,7 +381,6 @@ func (m *meter) directive(flags, width, precision, kind string, v any) string {
 	return fmt.Sprintf("%"+flags+width+"d", n)
 }
 
-// whole returns int(f).
 func (m *meter) whole(f float64) any {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		m.fail("cannot convert float %s to integer", floatRepr(f))

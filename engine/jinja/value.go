@@ -18,13 +18,11 @@ func NewList(items ...any) *List { return &List{items} }
 func (l *List) Len() int { return len(l.items) }
 
 type (
-	// A tuple is Python's tuple.
 	tuple struct{ items []any }
 
 	// An undefined is the value of a name without one. Most uses of it fail with its message.
 	undefined struct{ message string }
 
-	// A rangeValue is the result of range().
 	rangeValue struct {
 		from, step int64
 		n          int
@@ -36,13 +34,13 @@ type (
 	// A generator can be read once; most filters of lists return one.
 	generator struct {
 		next iterFunc
-		kind string // Python's name of its type
+		kind string
 	}
 
 	// A view is dict.keys(), .values() or .items().
 	view struct {
 		of   *Dict
-		kind string // Python's name of its type
+		kind string
 	}
 
 	// A function is a global, or a method of its object.
@@ -61,7 +59,7 @@ type (
 	// A namespace has fields that inner scopes can set.
 	namespace struct{ fields *Dict }
 
-	// A markup is text that went through the filter safe. It is a string whose + escapes the other operand for HTML.
+	// A markup is text that went through the filter safe. Its + escapes the other operand for HTML.
 	markup string
 
 	// A bigInt is a whole number beyond 64 bits, in decimal. It can be printed and compared.
@@ -79,7 +77,6 @@ func (v *view) at(i int) any {
 	return &tuple{[]any{e.key, e.value}}
 }
 
-// sequence returns the elements of a list or tuple, and its constructor; nil for other values.
 func sequence(v any) ([]any, func([]any) any) {
 	switch v := v.(type) {
 	case *List:
@@ -90,14 +87,12 @@ func sequence(v any) ([]any, func([]any) any) {
 	return nil, nil
 }
 
-// sequences returns the elements of two lists or of two tuples.
 func sequences(a, b any) (x, y []any, ok bool) {
 	x, of := sequence(a)
 	y, of2 := sequence(b)
 	return x, y, of != nil && of2 != nil && typeName(a) == typeName(b)
 }
 
-// plain returns v, converted to a string if it is markup.
 func plain(v any) any {
 	if m, ok := v.(markup); ok {
 		return string(m)
@@ -105,7 +100,6 @@ func plain(v any) any {
 	return v
 }
 
-// typeName returns the name of v's type in Python.
 func typeName(v any) string {
 	switch v := v.(type) {
 	case *Dict:
@@ -138,7 +132,6 @@ func (*namespace) python() string   { return "Namespace" }
 func (*loop) python() string        { return "LoopContext" }
 func (markup) python() string       { return "Markup" }
 
-// truth returns bool(v).
 func truth(v any) bool {
 	switch v := v.(type) {
 	case nil, *undefined:
@@ -156,7 +149,6 @@ func truth(v any) bool {
 	return !ok || n > 0
 }
 
-// length returns len(v), false if v has none.
 func length(v any) (int, bool) {
 	switch v := plain(v).(type) {
 	case string:
@@ -184,7 +176,6 @@ func elements(v any) (n int, at func(int) any, ok bool) {
 	return 0, nil, false
 }
 
-// iterator returns iter(v), false if v has none.
 func iterator(v any) (iterFunc, bool) {
 	switch v := plain(v).(type) {
 	case string:
@@ -213,7 +204,6 @@ func iterator(v any) (iterFunc, bool) {
 	}, ok
 }
 
-// iterate returns iter(v).
 func (m *meter) iterate(v any) iterFunc {
 	next, ok := iterator(v)
 	if !ok {
@@ -222,7 +212,6 @@ func (m *meter) iterate(v any) iterFunc {
 	return next
 }
 
-// list returns list(v), as a new slice.
 func (m *meter) list(v any) []any {
 	n, _ := length(v)
 	m.growList(n)
@@ -241,7 +230,6 @@ func (m *meter) list(v any) []any {
 	}
 }
 
-// unpack splits v into n values.
 func (m *meter) unpack(v any, n int) []any {
 	items := m.list(v)
 	if len(items) != n {
@@ -250,7 +238,6 @@ func (m *meter) unpack(v any, n int) []any {
 	return items
 }
 
-// noAttribute returns the undefined value of a missing attribute or element.
 func noAttribute(v any, name any) *undefined {
 	of := "None"
 	if v != nil {
@@ -273,7 +260,6 @@ type entry[K comparable] struct {
 	key, value any
 }
 
-// few is the number of entries that need no index.
 const few = 10
 
 func (t *table[K]) at(hash K) int {
@@ -317,7 +303,6 @@ func (t *table[K]) put(hash K, key, value any) {
 // Dict is Python's dict. Keys are text, numbers, bools and None; the table holds their hashKey.
 type Dict struct{ table[any] }
 
-// undefinedKey is the hash of all undefined values.
 type undefinedKey struct{}
 
 // Len returns the number of keys.
@@ -326,7 +311,6 @@ func (d *Dict) Len() int { return len(d.entries) }
 // Set sets a string key. An existing key keeps its place.
 func (d *Dict) Set(key string, value any) { d.put(key, key, value) }
 
-// setItem is d[key] = value.
 func (m *meter) setItem(d *Dict, key, value any) {
 	m.grow(4 * valueSize)
 	d.put(m.hashKey(key), key, value)
@@ -360,7 +344,6 @@ func (m *meter) hashKey(v any) any {
 	return nil
 }
 
-// truncate returns int(f) of a finite number.
 func truncate(f float64) any {
 	if math.Abs(f) < 1<<63 {
 		return int64(f)

@@ -7,23 +7,22 @@ import (
 )
 
 const (
-	// Block is the number of positions in a block of the cache.
+	// Block is the positions in a block of the cache.
 	Block = 16
-	// Span is the number of positions that one call of Part covers, from a multiple of Span on.
+	// Span is the positions that one call of Part covers, from a multiple of Span on.
 	Span = 256
-	// together is the number of queries that are computed at a time: keys and values are read once
-	// for all of them.
+	// together queries share one reading of keys and values.
 	together = 8
 )
 
-// Pages describes the keys and values of one kv head in one layer of a paged cache of
-// IEEE halves. Block b of the cache has its keys at Memory[Keys+b·Stride:], transposed: [HeadDim][Block];
-// and its values at Memory[Values+b·Stride:], [Block][HeadDim].
+// Pages describes the keys and values of one kv head in one layer of a paged cache of IEEE halves. Block b has
+// transposed keys, [HeadDim][Block], at Memory[Keys+b·Stride:], and values, [Block][HeadDim], at
+// Memory[Values+b·Stride:].
 type Pages struct {
 	Memory       []uint16
 	Keys, Values int
 	Stride       int     // from a block to the next
-	Blocks       []int32 // the sequence's blocks: Blocks[p/Block] holds position p
+	Blocks       []int32 // of the sequence: Blocks[p/Block] holds position p
 	HeadDim      int
 }
 
@@ -52,31 +51,28 @@ func (p *Pages) StoreValue(pos int, value []float32) {
 // Query is one head of one token. It sees the positions From ≤ p < To.
 type Query struct {
 	Q, Out   []float32 // [HeadDim]
-	Sink     *float32  // a score that joins the softmax and has no value; nil: none
+	Sink     *float32  // a score that joins the softmax and has no value; may be nil
 	From, To int
 }
 
-// Attention computes softmax(Scale · q·Kᵀ)·V for queries that share a kv head. With Softcap c
-// above 0 a product s becomes c·tanh(s/c). It holds the memory of one goroutine; with Scale set it is
-// ready for use.
+// Attention computes softmax(Scale · q·Kᵀ)·V for queries that share a kv head. With Softcap c above 0 a product s
+// becomes c·tanh(s/c). It holds the memory of one goroutine.
 //
-// The positions are cut into spans, at multiples of Span. The part of a span is the largest
-// score, the sum of e^(score-largest), and the values weighted so. Parts are merged in order. So no bit of the
-// result depends on which queries are computed together or on which thread computes which span. Calls of Part, for
-// any spans on any goroutine, and one Merge per query are equivalent to Run.
+// The part of a span is the largest score, the sum of e^(score-largest), and the values weighted so. Parts are merged
+// in order, so the bits do not depend on grouping or threads. Calls of Part, on any goroutine, and one Merge per
+// query are equivalent to Run.
 type Attention struct {
 	Scale, Softcap float32
 
 	q, acc []float32 // [together, HeadDim] queries times Scale, weighted values
 	scores [together * Span]float32
-	parts  []float32 // Run: [spans, together, PartSize]
+	parts  []float32 // of Run: [spans, together, PartSize]
 }
 
 // PartSize returns the length of a part: the weighted values, the largest score, the sum.
 func PartSize(headDim int) int { return headDim + 2 }
 
-// Run writes each query's result to its Out. Any number of queries may be given; neighbours
-// should see about the same positions, since eight of them are computed at a time.
+// Run writes each query's result to its Out. Neighbours should see about the same positions.
 func (a *Attention) Run(p *Pages, queries []Query) {
 	size := PartSize(p.HeadDim)
 	for len(queries) > 0 {
@@ -133,7 +129,7 @@ func (q *Query) Merge(parts []float32, stride, n int) {
 	for i := range n {
 		p := parts[i*stride:][:d+2]
 		if p[d+1] == 0 {
-			continue // the query sees nothing of this span
+			continue // sees nothing of this span
 		}
 		w := Exp(p[d] - top)
 		sum = fma(w, p[d+1], sum)
@@ -147,7 +143,6 @@ func (q *Query) Merge(parts []float32, stride, n int) {
 	}
 }
 
-// group computes the parts of at most together queries.
 func (a *Attention) group(parts []float32, p *Pages, queries []Query, span int) {
 	d, size := p.HeadDim, PartSize(p.HeadDim)
 	a.load(queries, d)
@@ -181,7 +176,7 @@ func (a *Attention) group(parts []float32, p *Pages, queries []Query, span int) 
 	}
 }
 
-// load copies the queries, padded with zeros to a multiple of four.
+// load copies the queries, padded with zeros.
 func (a *Attention) load(queries []Query, d int) {
 	a.q, a.acc = grow(a.q, together*d), grow(a.acc, together*d)
 	clear(a.acc)
@@ -193,11 +188,10 @@ func (a *Attention) load(queries []Query, d int) {
 	}
 }
 
-// window is lo ≤ position < hi.
 type window struct{ lo, hi int }
 
-// weigh turns scores into weights e^(score-largest), 0 for positions that the query does not see. It
-// returns the largest score and the sum of the weights.
+// weigh turns scores into weights e^(score-largest), 0 where the query does not see, and returns the largest score
+// and the weights' sum.
 func (a *Attention) weigh(s []float32, sees window) (top, sum float32) {
 	if sees.lo >= sees.hi {
 		clear(s)
@@ -217,7 +211,6 @@ func (a *Attention) weigh(s []float32, sees window) (top, sum float32) {
 	return top, ExpSum(s, top)
 }
 
-// view is some blocks of the cache.
 type view struct {
 	*Pages
 	blocks []int32
@@ -232,8 +225,7 @@ func (v *view) check() {
 	}
 }
 
-// scores writes the products of n queries, [n, HeadDim], with the keys to dst, whose rows
-// are Span apart.
+// scores writes the products of n queries, [n, HeadDim], with the keys to dst. Rows of dst are Span apart.
 func (v *view) scores(dst, q []float32, n int) {
 	if v.scoresVector(dst, q, n) {
 		return
@@ -247,8 +239,7 @@ func (v *view) scores(dst, q []float32, n int) {
 	}
 }
 
-// scoresBlock multiplies a query with the keys of a block. A product is the sum of two
-// halves, each in order; an odd dimension comes last.
+// scoresBlock sums each product in two halves, each in order; an odd dimension comes last.
 func scoresBlock(dst *[Block]float32, q []float32, keys []uint16) {
 	n := len(q) / 2
 	var sums [2][Block]float32
@@ -268,7 +259,6 @@ func scoresBlock(dst *[Block]float32, q []float32, keys []uint16) {
 }
 
 // mix adds to each query's row of acc the values that it sees, times their weights, in order.
-// The rows of weights are Span apart.
 func (v *view) mix(acc, weights []float32, sees []window) {
 	if v.mixVector(acc, weights, sees) {
 		return

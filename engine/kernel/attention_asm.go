@@ -2,13 +2,11 @@
 
 package kernel
 
-// few is the number of blocks that are processed for all queries before the next ones, so that they
-// stay in the first-level cache.
+// few blocks are processed for all queries before the next ones, so that they stay in the first-level cache.
 const few = 4
 
-// attendArgs are the arguments of the assembly. It processes one query, or four whose scores and weights are Span apart:
-// from queries to scores, or from weights to sums. It works on n blocks, stride bytes apart in the cache; mix1 on rows
-// positions of each.
+// attendArgs are for one query, or four whose scores and weights are Span apart: from queries to scores, or from
+// weights to sums. n blocks are stride bytes apart; mix1 uses rows positions of each.
 type attendArgs struct {
 	to, from           *float32
 	cache              *uint16
@@ -16,7 +14,6 @@ type attendArgs struct {
 	n, stride, d, rows int
 }
 
-// scoresVector is scores with vector instructions.
 func (v *view) scoresVector(dst, q []float32, n int) bool {
 	d := v.HeadDim
 	if using == generic || d < 2 || d%2 != 0 {
@@ -37,7 +34,6 @@ func (v *view) scoresVector(dst, q []float32, n int) bool {
 	return true
 }
 
-// mixVector is mix with vector instructions.
 func (v *view) mixVector(acc, weights []float32, sees []window) bool {
 	d := v.HeadDim
 	if using == generic || d%16 != 0 {
@@ -56,7 +52,7 @@ func (v *view) mixVector(acc, weights []float32, sees []window) bool {
 	return true
 }
 
-// mixFour processes blocks for up to four queries. Blocks that all of them see completely are read once.
+// mixFour reads blocks that all of up to four queries see completely once.
 func (v *view) mixFour(acc, weights []float32, sees []window, blocks window) {
 	whole := blocks
 	for _, w := range sees {
@@ -78,7 +74,6 @@ func (v *view) mixFour(acc, weights []float32, sees []window, blocks window) {
 	}
 }
 
-// mixOne processes blocks for one query.
 func (v *view) mixOne(acc, weights []float32, sees, blocks window) {
 	sees = window{max(sees.lo, blocks.lo*Block), min(sees.hi, blocks.hi*Block)}
 	d := v.HeadDim

@@ -1,8 +1,8 @@
 package kernel
 
-// DeltaRule takes one position into the state of a head, [len(k), len(v)], and writes qᵀ·state to out: the gated delta
-// rule (arXiv:2412.06464). It changes the state to decay·state + k·dᵀ with d = beta·(v - decay·stateᵀ·k), and v to d. Each
-// product and sum is rounded once, in the order of k.
+// DeltaRule takes one position into the state of a head, [len(k), len(v)], and writes qᵀ·state to out: the gated
+// delta rule (arXiv:2412.06464). It changes the state to decay·state + k·dᵀ with d = beta·(v - decay·stateᵀ·k), and v
+// to d.
 func DeltaRule(state, q, k, v []float32, decay, beta float32, out []float32) {
 	n := len(v)
 	out = out[:n]
@@ -23,8 +23,8 @@ func DeltaRule(state, q, k, v []float32, decay, beta float32, out []float32) {
 	}
 }
 
-// Convolve writes the sums of each channel's inputs times its weights, [len(out), len(inputs)], to out, which may be one of
-// the inputs.
+// Convolve writes the sums of each channel's inputs times its weights, [len(out), len(inputs)], to out, which may be
+// one of the inputs.
 func Convolve(out, weights []float32, inputs [][]float32) {
 	n := len(inputs)
 	for c := range out {
@@ -39,8 +39,8 @@ func Convolve(out, weights []float32, inputs [][]float32) {
 // Sigmoid returns 1/(1+e^-x).
 func Sigmoid(x float32) float32 { return 1 / (1 + Exp(-x)) }
 
-// Softplus returns log(1+e^x) with a relative error below 1e-6. With u = e^-|x| the logarithm is 2·artanh(u/(2+u)), by its
-// series. It is defined to the bit on all processors.
+// Softplus returns log(1+e^x) with a relative error below 1e-6: with u = e^-|x| the logarithm is 2·artanh(u/(2+u)),
+// by its series.
 func Softplus(x float32) float32 {
 	u := Exp(-max(x, -x))
 	z := u / (2 + u)

@@ -7,16 +7,15 @@ const (
 	expLow    = -87
 	expHigh   = 88
 	log2e     = 0x1.715476p0
-	expMagic  = 0x1.8p23    // added, it leaves the nearest integer in a float32's low bits
+	expMagic  = 0x1.8p23    // leaves the nearest integer in a float32's low bits
 	ln2Large  = 0x1.62e4p-1 // ln 2 in two parts; the first times a small integer is exact
 	ln2Small  = 0x1.7f7d1cp-20
 	geluCubic = 0.044715
 	geluScale = -2 * 0.7978845608028654 // √(2/π)
 )
 
-// Exp returns e^x with a relative error below 2e-7. It uses x = n·ln 2 + r with |r| ≤ ln 2 / 2, Taylor's
-// polynomial for e^r up to r^7, and adds n to the exponent. Below -87 it returns 0, above 88
-// infinity. It is defined to the bit: vector code computes the same operations.
+// Exp returns e^x with a relative error below 2e-7: x = n·ln 2 + r, Taylor's polynomial for e^r up to r^7, and n
+// added to the exponent. Below -87 it returns 0, above 88 infinity.
 func Exp(x float32) float32 {
 	switch {
 	case x != x:
@@ -49,7 +48,8 @@ func SiLUMul(gate, up []float32) {
 	}
 }
 
-// ClampedMul writes g·sigmoid(1.702·g)·(u+1) to gate, where g is at most 7 and u, of up, from -7 to 7: gpt-oss's SwiGLU.
+// ClampedMul writes g·sigmoid(1.702·g)·(u+1) to gate, where g is at most 7 and u, of up, from -7 to 7: gpt-oss's
+// SwiGLU.
 func ClampedMul(gate, up []float32) {
 	up = up[:len(gate)]
 	for i, g := range gate {
@@ -58,8 +58,8 @@ func ClampedMul(gate, up []float32) {
 	}
 }
 
-// GELUMul writes gelu(gate)·up to gate, with gelu in its tanh form: x·sigmoid(2·√(2/π)·(x + 0.044715·x³)).
-// (Hendrycks and Gimpel, arXiv:1606.08415.)
+// GELUMul writes gelu(gate)·up to gate, in its tanh form: x·sigmoid(2·√(2/π)·(x + 0.044715·x³)). (Hendrycks and
+// Gimpel, arXiv:1606.08415.)
 func GELUMul(gate, up []float32) {
 	up = up[:len(gate)]
 	n := geluVector(gate, up)
@@ -70,8 +70,8 @@ func GELUMul(gate, up []float32) {
 	}
 }
 
-// GELU replaces x by its exact form, x·(1+erf(x/√2))/2. The error function is a quotient of polynomials with an absolute
-// error below 1e-6 (Eigen's generic_fast_erf_float).
+// GELU replaces x by its exact form, x·(1+erf(x/√2))/2. The error function has an absolute error below 1e-6 (Eigen's
+// generic_fast_erf_float).
 func GELU(x []float32) {
 	for i, v := range x {
 		z := max(-4, min(4, float32(v*0.70710678)))
@@ -122,7 +122,7 @@ func ExpSum(x []float32, top float32) float32 {
 	return l.sum()
 }
 
-// larger returns the larger of v and top, and top if v is NaN.
+// larger returns top if v is NaN.
 func larger(v, top float32) float32 {
 	if v > top {
 		return v
@@ -130,7 +130,7 @@ func larger(v, top float32) float32 {
 	return top
 }
 
-// maximum returns the largest number of x, -Inf if there is none.
+// maximum returns -Inf if there is no number.
 func maximum(x []float32) float32 {
 	top := float32(math.Inf(-1))
 	n := maximumVector(x, &top)
@@ -143,7 +143,7 @@ func maximum(x []float32) float32 {
 // ArgMax returns the index of the largest number, the first of equals. Without any number it returns 0.
 func ArgMax(x []float32) int {
 	const chunk = 1024
-	top, from := float32(math.Inf(-1)), 0 // the first chunk with the largest number
+	top, from := float32(math.Inf(-1)), 0
 	for i := 0; i < len(x); i += chunk {
 		if m := maximum(x[i:min(i+chunk, len(x))]); m > top {
 			top, from = m, i

@@ -20,5 +20,5 @@ func supported() level {
 	return avx2
 }
 
-// hasF16C reports whether the processor converts halves; x/sys/cpu does not report it.
+// hasF16C is here because x/sys/cpu does not report it.
 func hasF16C() bool

@@ -4,10 +4,8 @@ package kernel
 
 import "math"
 
-// fma returns x·y + z, rounded once to float32, as the vector instructions do. So plain Go code that
-// has to give the same bits uses fma. The product of two float32 is exact in float64. The
-// sum is then rounded twice, which matters only if the first rounding ends half-way
-// between two float32; slowFMA handles that case.
+// fma returns x·y + z, rounded once to float32. The product is exact in float64. The sum is rounded twice, which
+// matters only if the first rounding ends half-way between two float32.
 func fma(x, y, z float32) float32 {
 	s := float64(x)*float64(y) + float64(z)
 	b := math.Float64bits(s)
@@ -17,8 +15,7 @@ func fma(x, y, z float32) float32 {
 	return float32(s)
 }
 
-// slowFMA rounds the sum to odd first: the last bit of an inexact sum is set, so that it
-// is never half-way (Boldo and Melquiond, 2008).
+// slowFMA rounds the sum to odd first, so that it is never half-way (Boldo and Melquiond, 2008).
 func slowFMA(x, y, z float32) float32 {
 	p, c := float64(x)*float64(y), float64(z)
 	s := p + c

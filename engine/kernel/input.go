@@ -6,30 +6,28 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// Input holds activation vectors in the form for multiplication with matrices.
-// There are two forms: floats for F32, F16 and BF16, and 8-bit integers in
-// blocks of 32 with a scale each for all other types. The zero value is ready for Resize.
+// Input holds activation vectors: floats for F32, F16 and BF16, and 8-bit integers in blocks of 32 with a scale each
+// for all other types. The zero value is ready for Resize.
 type Input struct {
 	cols        int
 	integer     bool
 	stride      int       // values from a vector to the next, in floats or ints
-	blockStride int       // and in blocks
+	blockStride int       // in blocks
 	floats      []float32 // [tokens, stride]
 	ints        []int8    // [tokens, stride]
 	blocks      []block   // [tokens, blockStride]
 }
 
-// block describes 32 integers of an Input. Assembly knows its layout: 16 bytes, in
-// this order.
+// block describes 32 integers of an Input. Assembly knows its layout.
 type block struct {
 	scale  float32  // max|x|/127: a value is scale·int
-	sum    float32  // scale · the sum of all 32, rounded once
-	total  int32    // the sum of all 32
-	halves [2]int16 // the sums of the first and the last 16
+	sum    float32  // scale · total, rounded once
+	total  int32    // of all 32
+	halves [2]int16 // of the first and the last 16
 }
 
-// Resize makes room for vectors of cols values that are multiplied with matrices of type t.
-// Memory is kept between calls. Each vector must be loaded before it is used.
+// Resize makes room for vectors of cols values for matrices of type t, and keeps memory between calls. Each vector
+// must be loaded before it is used.
 func (in *Input) Resize(t gguf.Type, tokens, cols int) {
 	in.cols, in.integer = cols, formats[t].integer
 	if !in.integer {
@@ -42,16 +40,14 @@ func (in *Input) Resize(t gguf.Type, tokens, cols int) {
 	in.blocks = grow(in.blocks, tokens*in.blockStride)
 }
 
-// stride returns n, rounded up so that vectors of values of the given size begin an odd number of
-// cache lines apart. The same place of several vectors, which kernels read together, is then in
-// different sets of the cache, even if n is a power of two.
+// stride rounds n up so that vectors begin an odd number of cache lines apart: the same place of several is then in
+// different sets of the cache.
 func stride(n, size int) int {
 	lines := (n*size + 63) / 64
 	return (lines | 1) * 64 / size
 }
 
-// Fits reports whether the loaded vectors can be multiplied with matrices of type t: several matrices
-// of similar types share an Input.
+// Fits reports whether the loaded vectors can be multiplied with matrices of type t.
 func (in *Input) Fits(t gguf.Type) bool { return in.integer == formats[t].integer }
 
 // Bytes returns the memory that the Input keeps.
@@ -59,8 +55,7 @@ func (in *Input) Bytes() int64 {
 	return int64(cap(in.floats))*4 + int64(cap(in.ints)) + int64(cap(in.blocks))*16
 }
 
-// Load loads the vectors lo ≤ t < hi from x [hi-lo, cols]. Different vectors may be loaded at the
-// same time.
+// Load loads the vectors lo ≤ t < hi from x [hi-lo, cols]. Calls for different vectors may run at the same time.
 func (in *Input) Load(x []float32, lo, hi int) {
 	n := in.cols
 	for t := lo; t < hi; t++ {
@@ -73,8 +68,7 @@ func (in *Input) Load(x []float32, lo, hi int) {
 	}
 }
 
-// quantizeRow rounds a vector's blocks of 32 values to integers of -127…127, to nearest, ties to
-// even. Values that are not finite become any integers in this range.
+// Values that are not finite become any integers of -127…127. Rounding is to nearest, ties to even.
 func quantizeRow(q []int8, blocks []block, x []float32) {
 	if quantizeVector(q, blocks, x) {
 		return

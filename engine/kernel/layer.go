@@ -2,8 +2,7 @@ package kernel
 
 import "math"
 
-// RMSNorm writes x / sqrt(mean(x²)+eps) · w to out, which may be x itself. The mean is
-// taken in double precision, in which the squares are exact.
+// RMSNorm writes x / sqrt(mean(x²)+eps) · w to out, which may be x itself. The mean is taken in double precision.
 func RMSNorm(out, x, w []float32, eps float32) {
 	scale := float32(1 / math.Sqrt(squares(x)/float64(len(x))+float64(eps)))
 	out, w = out[:len(x)], w[:len(x)]
@@ -31,7 +30,7 @@ func LayerNorm(out, x, w, b []float32, eps float32) {
 	}
 }
 
-// squares returns the sum of x²: element i goes to the sum i mod 16, and those are added in pairs.
+// squares adds element i to the sum i mod 16, and then the sums in pairs.
 func squares(x []float32) float64 {
 	var l [16]float64
 	n := squaresVector(&l, x)
@@ -46,8 +45,7 @@ func squares(x []float32) float64 {
 	return l[0]
 }
 
-// Rope rotates the first 2·len(cos) values of one head in place. Pairs are (2i, 2i+1),
-// with neox (i, i+len(cos)).
+// Rope rotates the first 2·len(cos) values of one head in place. Pairs are (2i, 2i+1), with neox (i, i+len(cos)).
 func Rope(v, cos, sin []float32, neox bool) {
 	n := len(cos)
 	sin = sin[:n]

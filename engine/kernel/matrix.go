@@ -6,30 +6,26 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// Tile is the number of rows that are interleaved in a packed matrix. Work is divided
-// between threads at multiples of it.
+// Tile is the number of rows that are interleaved in a packed matrix.
 const Tile = 16
 
-// Layout returns the name of Pack's byte order. Files of packed matrices have it in
-// their key: it changes when the order does. All processors share one.
+// Layout names Pack's byte order, and changes with it: files of packed matrices have it in their key.
 func Layout() string { return "tile16-1" }
 
-// format describes the tiles of a type and their functions.
 type format struct {
-	cols    int  // columns in a block
-	file    int  // bytes of a block of one row in the file
-	bytes   int  // bytes of a block of a tile
+	cols    int  // in a block
+	file    int  // of a block of one row in the file
+	bytes   int  // of a block of a tile
 	integer bool // multiplied with activations of 8 bits
 	pack    func(tile []byte, rows [][]byte, cols int)
 	row     func(dst []float32, tile []byte, r int)
 	plain   tileFunc
 }
 
-// A tileFunc multiplies one tile with the vectors t, t+1, … of in, as many as acc has room
-// for: acc[i·Tile+r] = row r · vector t+i.
+// A tileFunc multiplies one tile with the vectors t, t+1, … of in, as many as acc has room for: acc[i·Tile+r] = row r
+// · vector t+i.
 type tileFunc func(acc []float32, tile []byte, in *Input, t int)
 
-// formats holds the types that can be packed.
 var formats = [...]format{
 	gguf.F32:   {1, 4, 4 * Tile, false, packFloats, rowFloats(columnF32), plainFloats(columnF32)},
 	gguf.F16:   {1, 2, 2 * Tile, false, packHalves, rowFloats(columnF16), plainFloats(columnF16)},
@@ -42,8 +38,7 @@ var formats = [...]format{
 	gguf.Q6_K:  {256, 210, q6kHead + 8*q6kPart, true, packQ6K, rowInts(openQ6K), plainInts(openQ6K)},
 }
 
-// Supports returns an error that names the remedy if rows of this type and length
-// cannot be packed.
+// Supports returns an error if rows of this type and length cannot be packed.
 func Supports(t gguf.Type, cols int) error {
 	if int(t) >= len(formats) || formats[t].cols == 0 {
 		return fmt.Errorf("matrices of type %s cannot be multiplied: want F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K, Q6_K or MXFP4", t)
@@ -54,8 +49,7 @@ func Supports(t gguf.Type, cols int) error {
 	return nil
 }
 
-// PackedBytes returns the size of a packed matrix: the file's size, up to 3 % more, if rows
-// is a multiple of Tile.
+// PackedBytes returns the size of a packed matrix.
 func PackedBytes(t gguf.Type, rows, cols int) int {
 	return (rows + Tile - 1) / Tile * tileBytes(t, cols)
 }
@@ -65,9 +59,9 @@ func tileBytes(t gguf.Type, cols int) int {
 	return cols / f.cols * f.bytes
 }
 
-// Pack writes rows lo ≤ r < hi of src, a matrix [rows, cols] in the file's order, to their
-// places in dst, which holds the whole packed matrix. lo is a multiple of Tile, hi is too or
-// is rows. Different rows may be packed at the same time.
+// Pack writes rows lo ≤ r < hi of src, a matrix [rows, cols] in the file's order, to their places in dst, which holds
+// the whole packed matrix. lo is a multiple of Tile, hi is too or is rows. Calls for different rows may run at the
+// same time.
 func Pack(dst []byte, t gguf.Type, rows, cols int, src []byte, lo, hi int) {
 	f := &formats[t]
 	size, line := tileBytes(t, cols), cols/f.cols*f.file
@@ -98,19 +92,17 @@ func (m *Matrix) Row(dst []float32, row int) {
 	formats[m.Type].row(dst[:m.Cols], m.Data[row/Tile*size:][:size], row%Tile)
 }
 
-// Scratch is the working memory of Mul: one for each goroutine. The zero value is ready.
+// Scratch is the working memory of Mul, for one goroutine. The zero value is ready.
 type Scratch struct {
 	acc [maxGroup * Tile]float32
 }
 
-// maxGroup is the largest number of vectors that one call of a tileFunc works on.
+// maxGroup is the most vectors of one call of a tileFunc.
 const maxGroup = 12
 
-// Mul multiplies rows with vectors: out[t·stride+r] = row r · vector t for t0 ≤ t < t1 and
-// lo ≤ r < hi. lo is a multiple of Tile, hi is too or is Rows. in is loaded, and fits m.
-// Products of different rows or vectors may be computed at the same time, each goroutine
-// with its own Scratch. Each is a function of its row and its vector only: neither t0 and t1 nor
-// the processor changes a bit.
+// Mul multiplies rows with vectors: out[t·stride+r] = row r · vector t for t0 ≤ t < t1 and lo ≤ r < hi. lo is a
+// multiple of Tile, hi is too or is Rows. in is loaded, and fits m. Calls for different rows or vectors may run at
+// the same time, each with its own Scratch.
 func (m *Matrix) Mul(out []float32, stride int, in *Input, t0, t1, lo, hi int, s *Scratch) {
 	f := &formats[m.Type]
 	if in.integer != f.integer || in.cols != m.Cols {
@@ -137,7 +129,6 @@ func (m *Matrix) Mul(out []float32, stride int, in *Input, t0, t1, lo, hi int, s
 	}
 }
 
-// store moves n rows' products with g vectors to their places.
 func (s *Scratch) store(out []float32, stride, g, n int) {
 	for i := range g {
 		from, to := (*[Tile]float32)(s.acc[i*Tile:]), out[i*stride:][:n]
@@ -149,14 +140,12 @@ func (s *Scratch) store(out []float32, stride, g, n int) {
 	}
 }
 
-// kernels are the functions that multiply tiles of a type: many with a group of vectors, one with
-// at most few.
+// kernels multiply tiles of a type: many with a group of vectors, one with at most few.
 type kernels struct {
 	one, many  tileFunc
 	few, group int
 }
 
-// kernels returns the functions for the processor.
 func (m *Matrix) kernels() kernels {
 	if k, ok := vectorKernels(m.Type); ok {
 		return k

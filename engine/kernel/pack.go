@@ -2,7 +2,6 @@ package kernel
 
 import "encoding/binary"
 
-// packFloats interleaves floats: all rows' first, all rows' second, and so on.
 func packFloats(tile []byte, rows [][]byte, cols int) {
 	for at := 0; at < cols; at += 64 { // within one page
 		for r, row := range rows {
@@ -13,7 +12,6 @@ func packFloats(tile []byte, rows [][]byte, cols int) {
 	}
 }
 
-// packHalves interleaves values of two bytes.
 func packHalves(tile []byte, rows [][]byte, cols int) {
 	for at := 0; at < cols; at += 128 {
 		for r, row := range rows {
@@ -24,7 +22,6 @@ func packHalves(tile []byte, rows [][]byte, cols int) {
 	}
 }
 
-// Offsets in a block of Q8_0: 544 bytes for 32 columns.
 const (
 	q80Bytes = 544
 	q80Scale = 512
@@ -54,17 +51,15 @@ func openQ80(o *opened, tile []byte, block int) {
 	}
 }
 
-// put stores a group of four columns.
 func (o *opened) put(r, group int, q uint32) {
 	binary.LittleEndian.PutUint32(o.q[r][4*group:], q)
 }
 
-// single sets the scales of types that have no integer scales.
 func (o *opened) single() {
 	for r := range Tile {
 		o.times[0][r], o.times[1][r] = 1, 1
 	}
 }
 
-// less subtracts n from each byte of q, which is at most 127: no byte borrows from its neighbour.
+// less subtracts n from each byte of q, which is at most 127.
 func less(q, n uint32) uint32 { return ((q | 0x80808080) - n) ^ 0x80808080 }

@@ -7,17 +7,15 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// Offsets in tiles of 4 to 6 bits. A block of 256 columns is a head with the scales
-// (and minimums) of the 16 rows as halves, and eight parts of 32 columns. Q4_0 and MXFP4 have no
-// head, and blocks of one part.
+// Offsets in tiles: see the package comment.
 const (
-	nibbleBytes = 256 // first in each part: the low 4 bits
+	nibbleBytes = 256 // the low 4 bits
 
 	q40Bytes = 288
 	q40Scale = 256
 
 	q4kHead, q4kPart = 64, 288
-	q4kScale         = 256 // 16 rows' scales of one byte, then 16 minimums
+	q4kScale         = 256 // of one byte each; then 16 minimums
 
 	q5kHead, q5kPart = 64, 352
 	q5kHigh          = 256 // 64 bytes: the fifth bits
@@ -25,14 +23,13 @@ const (
 
 	q6kHead, q6kPart = 32, 416
 	q6kHigh          = 256 // 128 bytes: bits 4 and 5
-	q6kScale         = 384 // 16 rows' two scales of one byte, one for each 16 columns
+	q6kScale         = 384 // two of one byte for each row
 )
 
-// eight is 32 values of a row, a byte each, in groups of four columns.
+// eight is 32 values of a row in groups of four columns.
 type eight [8]uint32
 
-// putNibbles stores the low four bits of row r: two neighbouring groups share bytes, the first
-// in the lower half.
+// Two neighbouring groups share bytes, the first in the lower half.
 func (q *eight) putNibbles(part []byte, r int) {
 	const low = 0x0f0f0f0f
 	p := (*[nibbleBytes]byte)(part)
@@ -41,7 +38,7 @@ func (q *eight) putNibbles(part []byte, r int) {
 	}
 }
 
-// take reads 32 bytes, shifted. The bits above a value's are not cleared.
+// The bits above a value's are not cleared.
 func (q *eight) take(src []byte, shift int) {
 	s := (*[32]byte)(src)
 	for g := range q {
@@ -49,12 +46,11 @@ func (q *eight) take(src []byte, shift int) {
 	}
 }
 
-// nibbles returns a group of four columns of row r.
 func nibbles(part []byte, r, group int) uint32 {
 	return binary.LittleEndian.Uint32(part[group/2*64+4*r:]) >> (group & 1 * 4) & 0x0f0f0f0f
 }
 
-// packNibbles packs blocks of Q4_0, of 18 bytes, or of MXFP4, of 17.
+// packNibbles packs blocks of 18 bytes (Q4_0) or 17 (MXFP4).
 func packNibbles(size int) func(tile []byte, rows [][]byte, cols int) {
 	return func(tile []byte, rows [][]byte, cols int) {
 		var q eight
@@ -75,7 +71,7 @@ func packNibbles(size int) func(tile []byte, rows [][]byte, cols int) {
 	}
 }
 
-// mxValues has twice the values of MXFP4's codes, in groups of eight. The assembly has them too.
+// mxValues has twice the values of MXFP4's codes. The assembly has them too.
 const mxValues = "\x00\x01\x02\x03\x04\x06\x08\x0c\x00\xff\xfe\xfd\xfc\xfa\xf8\xf4"
 
 func openMX(o *opened, tile []byte, block int) {
@@ -101,7 +97,7 @@ func openQ40(o *opened, tile []byte, block int) {
 	}
 }
 
-// scalesK returns the 6-bit scale and minimum of part i of a Q4_K or Q5_K block.
+// scalesK returns the 6-bit scale and minimum of part i.
 func scalesK(s *[12]byte, i int) (scale, low byte) {
 	if i < 4 {
 		return s[i] & 63, s[i+4] & 63
@@ -127,7 +123,6 @@ func packQ4K(tile []byte, rows [][]byte, cols int) {
 	}
 }
 
-// openK sets the fields that Q4_K and Q5_K have in common.
 func (o *opened) openK(head, scales []byte) {
 	halves(&o.scale, head)
 	halves(&o.low, head[2*Tile:])

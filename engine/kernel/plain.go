@@ -7,7 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// opened is 32 decoded columns of a tile, for the plain products:
+// opened is 32 decoded columns of a tile:
 //
 //	weight [r][c] = scale[r]·times[c/16][r]·q[r][c] - low[r]
 type opened struct {
@@ -18,10 +18,9 @@ type opened struct {
 	lows       bool // low is not zero
 }
 
-// plainInts is the reference of all products with 8-bit activations. Per block of 32 columns, in order, it computes
-// the sum of integer products, which is exact, also as a float32. It multiplies it by the weights' scale and the
-// activations' scale, and adds it to the result with one rounding. For types with minimums it then subtracts low ·
-// the activations' sum, with one rounding.
+// plainInts is the reference of products with 8-bit activations. Per block of 32 columns, in order, the exact sum of
+// integer products, times the weights' and the activations' scales, is added to the result with one rounding. For
+// types with minimums low · the activations' sum is then subtracted, with one rounding.
 func plainInts(open func(o *opened, tile []byte, block int)) tileFunc {
 	return func(acc []float32, tile []byte, in *Input, t int) {
 		var o opened
@@ -36,12 +35,10 @@ func plainInts(open func(o *opened, tile []byte, block int)) tileFunc {
 	}
 }
 
-// three is the number of vectors that share a multiplication of 64 bits: x + y·2^21 + z·2^42 times a weight's
-// integer carries the three products. A sum of 32 is at most 32·128·127 < 2^20, so the
-// fields never overlap.
+// three vectors share a multiplication of 64 bits: x + y·2^21 + z·2^42 times a weight. A sum of 32 is at most
+// 32·128·127 < 2^20, so the fields never overlap.
 const three = 3
 
-// add adds block b of up to three vectors.
 func (o *opened) add(acc []float32, in *Input, t, b int) {
 	var words [32]int64
 	n := len(acc) / Tile
@@ -58,8 +55,7 @@ func (o *opened) add(acc []float32, in *Input, t, b int) {
 			p, h = p+h, 0
 		}
 		for i := range n {
-			// A field is read as a signed number and subtracted, which undoes its borrow from
-			// the next.
+			// Subtracting a field as a signed number undoes its borrow from the next.
 			f, g := p<<43>>43, h<<43>>43
 			p, h = (p-f)>>21, (h-g)>>21
 			x, a := &in.blocks[(t+i)*in.blockStride+b], &acc[i*Tile+r]
@@ -71,7 +67,7 @@ func (o *opened) add(acc []float32, in *Input, t, b int) {
 	}
 }
 
-// products returns a sum of 16 products, unrolled by hand because the compiler does not unroll.
+// products is unrolled by hand: the compiler does not.
 func products(q *[16]byte, x *[16]int64) int64 {
 	a := int64(int8(q[0])) * x[0]
 	b := int64(int8(q[1])) * x[1]
@@ -92,7 +88,6 @@ func products(q *[16]byte, x *[16]int64) int64 {
 	return a + b
 }
 
-// rowInts decodes row r of a tile of integers.
 func rowInts(open func(o *opened, tile []byte, block int)) func(dst []float32, tile []byte, r int) {
 	return func(dst []float32, tile []byte, r int) {
 		var o opened
@@ -108,8 +103,8 @@ func rowInts(open func(o *opened, tile []byte, block int)) func(dst []float32, t
 // A column decodes column c of a tile.
 type column func(w *[Tile]float32, tile []byte, c int)
 
-// plainFloats is the reference of all products with floats: per column, in order, it adds weight ·
-// activation to the result with one rounding.
+// plainFloats is the reference of products with floats: per column, in order, weight · activation is added to the
+// result with one rounding.
 func plainFloats(col column) tileFunc {
 	return func(acc []float32, tile []byte, in *Input, t int) {
 		var w [Tile]float32
@@ -152,7 +147,6 @@ func columnBF16(w *[Tile]float32, tile []byte, c int) {
 	}
 }
 
-// halves decodes the scales of a tile's rows.
 func halves(w *[Tile]float32, src []byte) {
 	s := (*[2 * Tile]byte)(src)
 	for r := range w {

@@ -2,7 +2,7 @@
 
 package kernel
 
-// quantizeVector does the same as quantizeRow if it can, and reports whether it did.
+// quantizeVector is quantizeRow if it can, and reports whether it did.
 func quantizeVector(q []int8, blocks []block, x []float32) bool {
 	if using == generic || len(blocks) == 0 {
 		return false
@@ -11,7 +11,7 @@ func quantizeVector(q []int8, blocks []block, x []float32) bool {
 	return true
 }
 
-// n is the number of blocks, above 0.
+// n is above 0.
 //
 //go:noescape
 func quantizeAsm(q *int8, b *block, x *float32, n int)

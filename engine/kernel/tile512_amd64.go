@@ -14,7 +14,6 @@ var avx512Kernels = [...]kernels{
 	gguf.Q6_K:  upTo8(intTile(mulQ6Kz1, 256), intTile(mulQ6Kz4, 256), intTile(mulQ6Kz8, 256)),
 }
 
-// upTo8 combines functions for 1, 4 and 8 vectors into one for up to 8.
 func upTo8(one, four, eight tileFunc) kernels {
 	return kernels{one: func(acc []float32, tile []byte, in *Input, t int) {
 		for ; len(acc) >= 4*Tile; t += 4 {

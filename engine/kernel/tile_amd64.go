@@ -2,7 +2,6 @@ package kernel
 
 import "github.com/rouse-dev/rouse/engine/gguf"
 
-// vectorKernels returns the functions for the instructions in use.
 func vectorKernels(t gguf.Type) (kernels, bool) {
 	if using < avx2 {
 		return kernels{}, false

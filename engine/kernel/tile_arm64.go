@@ -2,7 +2,7 @@ package kernel
 
 import "github.com/rouse-dev/rouse/engine/gguf"
 
-// vectorKernels returns the functions for the instructions in use. Integers need dot products.
+// Integers need dot products.
 func vectorKernels(t gguf.Type) (kernels, bool) {
 	if using == generic || using < dotprod && formats[t].integer {
 		return kernels{}, false

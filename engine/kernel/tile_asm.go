@@ -2,8 +2,7 @@
 
 package kernel
 
-// intArgs are the arguments of the assembly: x and b are the first vector's, the next are xs and bs bytes further on, n is
-// the number of blocks.
+// intArgs has the first vector's x and b, the next are xs and bs bytes further on; n is the number of blocks.
 type intArgs struct {
 	acc   *float32
 	w     *byte
@@ -19,7 +18,6 @@ func intTile(f func(intArgs), cols int) tileFunc {
 	}
 }
 
-// floatArgs are those for vectors of floats; n is the number of columns.
 type floatArgs struct {
 	acc   *float32
 	w     *byte

@@ -2,10 +2,9 @@
 
 package kernel
 
-// Each function here computes the first part of its slices with vector instructions and returns the
-// length of that part; its caller computes the rest, to the same bits.
+// Each function here computes the first part of its slices and returns its length; the caller computes the rest, to
+// the same bits.
 
-// wholeVectors returns the number of n elements that vector instructions process, lanes at a time.
 func wholeVectors(n, lanes int) int {
 	if using == generic {
 		return 0
@@ -117,8 +116,7 @@ func ropePairsVector(v, cos, sin []float32) int {
 	return n
 }
 
-// The assembly. Lengths are multiples of 8; of 16 where there are 16 lanes or a
-// maximum, of 4 for pairs.
+// Lengths are multiples of 8; of 16 where there are 16 lanes or a maximum, of 4 for pairs.
 
 //go:noescape
 func narrowAsm(dst *uint16, src *float32, n int)

@@ -2,8 +2,6 @@
 
 package kernel
 
-// Without vector code for this processor every function leaves all the work to its caller.
-
 func narrowVector([]uint16, []float32) int              { return 0 }
 func siluVector(_, _ []float32) int                     { return 0 }
 func geluVector(_, _ []float32) int                     { return 0 }

@@ -11,7 +11,7 @@ import (
 
 var ggufName = lazyregexp.New(`^blk\.(\d{1,6})\.(\w+)\.weight\.lora_([ab])$`)
 
-// ggufTargets maps a tensor's name in GGUF to the targets in a layer. Some architectures fuse matrices.
+// ggufTargets are by a tensor's name. Some architectures fuse matrices.
 var ggufTargets = map[string][]Target{
 	"attn_q": {Q}, "attn_k": {K}, "attn_v": {V}, "attn_output": {O}, "ffn_gate": {Gate}, "ffn_up": {Up}, "ffn_down": {Down},
 	"attn_qkv": {Q, K, V},
@@ -56,7 +56,7 @@ func fromGGUF(f *gguf.File, c model.Config) (*Adapter, error) {
 		if m[3] == "b" {
 			continue
 		}
-		if rows, _ := shape(c, Up); m[2] == "ffn_up" && other.rows == 2*rows {
+		if rows, _ := Shape(c, Up); m[2] == "ffn_up" && other.rows == 2*rows {
 			targets = []Target{Gate, Up}
 		}
 		layer, _ := strconv.Atoi(m[1])
@@ -66,7 +66,6 @@ func fromGGUF(f *gguf.File, c model.Config) (*Adapter, error) {
 	return b.adapter()
 }
 
-// commonScale returns the first pair's scale.
 func (b *builder) commonScale() float32 {
 	for _, p := range b.pairs {
 		if p.scale != 0 {

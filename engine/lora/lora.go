@@ -1,10 +1,7 @@
-// Package lora holds low-rank adapters: small matrices that change a model's answers
-// without changing its weights (Hu et al., LoRA, arXiv:2106.09685).
+// Package lora holds low-rank adapters (Hu et al., LoRA, arXiv:2106.09685). For each adapted matrix W the forward
+// pass computes y = W·x + Scale·B·(A·x), with A of a few rows and B of a few columns.
 //
-// For each adapted matrix W the forward pass computes y = W·x + Scale·B·(A·x), with A of a
-// few rows and B of a few columns. One batch can use several adapters, a different one for each token.
-//
-// An Adapter is read only once it is made and may be shared by any number of goroutines.
+// An Adapter is only read once it is made, by any number of goroutines.
 package lora
 
 // Target is a matrix of a layer that an adapter can change.
@@ -32,7 +29,7 @@ func (t Target) String() string {
 	return targetNames[t]
 }
 
-// Pair is the change of one matrix [Rows, Cols]: B·A, not yet scaled. Rank is at least 1.
+// Pair is the change of one matrix [Rows, Cols]: B·A, not yet scaled.
 type Pair struct {
 	A []float32 // [Rank, Cols]
 	B []float32 // [Rows, Rank]
@@ -41,7 +38,7 @@ type Pair struct {
 // Adapter is one loaded adapter.
 type Adapter struct {
 	Name   string
-	Rank   int     // of every pair
+	Rank   int     // of every pair, at least 1
 	Scale  float32 // alpha / rank
 	Layers [][NumTargets]*Pair
 }

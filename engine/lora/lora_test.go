@@ -262,6 +262,22 @@ func TestOpen(t *testing.T) {
 	if _, err := Open(dir, small); err == nil || !strings.Contains(err.Error(), configFile) {
 		t.Errorf("a folder without an adapter: %v", err)
 	}
+	named := filepath.Join(t.TempDir(), "other.safetensors")
+	for _, name := range []string{configFile, weightsFile, "other.safetensors"} {
+		data := safetensors(tensor{module(0, "self_attn.v_proj", "A"), 3, 12, "F32", numbers(36, 1)}, tensor{module(0, "self_attn.v_proj", "B"), 4, 3, "F32", numbers(12, 1)})
+		if name == configFile {
+			data = []byte(plainConfig)
+		}
+		if err := os.WriteFile(filepath.Join(filepath.Dir(named), name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Open(filepath.Join(filepath.Dir(named), weightsFile), small); err != nil {
+		t.Error(err)
+	}
+	if _, err := Open(named, small); err == nil || !strings.Contains(err.Error(), weightsFile) {
+		t.Errorf("another name than PEFT's: %v, want an error, since its neighbour would be read", err)
+	}
 	if _, err := Open("/dev/zero", small); err == nil {
 		t.Error("a device is taken for an adapter")
 	}

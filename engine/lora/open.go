@@ -16,12 +16,11 @@ import (
 // MaxRank bounds an adapter's rank: beyond it the product is no longer small.
 const MaxRank = 512
 
-// maxFile bounds an adapter's file.
 const maxFile = 4 << 30
 
 // Open reads an adapter for a model of shape c: a GGUF file of llama.cpp's convert_lora_to_gguf, or a folder as the
-// PEFT library saves it (adapter_config.json and adapter_model.safetensors; the path may also name the latter). Weights
-// are copied and nothing stays open. The error says what does not fit and what would.
+// PEFT library saves it (adapter_config.json and adapter_model.safetensors; the path may also name the latter).
+// Nothing stays open.
 func Open(path string, c model.Config) (*Adapter, error) {
 	a, err := open(path, c)
 	if err != nil {
@@ -43,13 +42,15 @@ func open(path string, c model.Config) (*Adapter, error) {
 		return nil, errors.New("it is neither a file nor a folder: want a GGUF file or a PEFT folder")
 	case info.Size() > maxFile:
 		return nil, fmt.Errorf("it has %d bytes, adapters may have up to %d", info.Size(), int64(maxFile))
-	case filepath.Ext(path) == ".safetensors":
+	case filepath.Base(path) == weightsFile:
 		return ReadPEFT(dir, c)
+	case filepath.Ext(path) == ".safetensors":
+		return nil, fmt.Errorf("weights of a PEFT adapter have the name %s", weightsFile)
 	}
 	return ReadFS(dir, filepath.Base(path), c)
 }
 
-// ReadFS reads an adapter from a file system, such as one in the program itself: a GGUF file, or a PEFT folder.
+// ReadFS reads a GGUF file or a PEFT folder from a file system.
 func ReadFS(fsys fs.FS, path string, c model.Config) (*Adapter, error) {
 	info, err := fs.Stat(fsys, path)
 	if err != nil {
@@ -82,20 +83,18 @@ func ParseGGUF(data []byte, c model.Config) (*Adapter, error) {
 	return fromGGUF(f, c)
 }
 
-// half is one of the two matrices of a pair, [rows, cols], as the file has it.
 type half struct {
 	name       string
 	rows, cols int
 	x          []float32
 }
 
-// found is a pair as in a file, before it is cut to targets. scale is the file's own for this pair.
+// found is a pair before it is cut to targets. scale is the file's own.
 type found struct {
 	a, b  half
 	scale float32
 }
 
-// builder collects pairs into an Adapter and keeps the first error.
 type builder struct {
 	c     model.Config
 	pairs []placed
@@ -109,8 +108,8 @@ type placed struct {
 	found
 }
 
-// shape returns the number of outputs (rows) and inputs (cols) of a target's matrix.
-func shape(c model.Config, t Target) (rows, cols int) {
+// Shape returns the number of outputs (rows) and inputs (cols) of a target's matrix.
+func Shape(c model.Config, t Target) (rows, cols int) {
 	switch t {
 	case Q:
 		return c.Heads * c.HeadDim, c.Dim
@@ -125,10 +124,8 @@ func shape(c model.Config, t Target) (rows, cols int) {
 	}
 }
 
-// expertName matches the experts and their router in the names of tensors of GGUF files and Hugging Face's models.
 var expertName = lazyregexp.New(`experts?[._]|_exps\.|_shexp\.|ffn_gate_inp|block_sparse_moe|mlp\.gate\.`)
 
-// misplaced returns the error for a tensor that adapters cannot change here.
 func misplaced(name string) error {
 	if expertName().MatchString(name) {
 		return ofExperts(name)
@@ -146,14 +143,14 @@ func (b *builder) fail(format string, args ...any) {
 	}
 }
 
-// add adds a pair for one target or, if the file fuses matrices, for several, whose rows follow one another.
+// add adds a pair for several targets if the file fuses their matrices, whose rows follow one another.
 func (b *builder) add(layer int, targets []Target, p found) {
 	if b.err != nil {
 		return
 	}
 	rows, cols := 0, 0
 	for _, t := range targets {
-		r, c := shape(b.c, t)
+		r, c := Shape(b.c, t)
 		rows, cols = rows+r, c
 	}
 	rank := p.a.rows
@@ -177,7 +174,7 @@ func (b *builder) add(layer int, targets []Target, p found) {
 	b.rank = max(b.rank, rank)
 	at := 0
 	for _, t := range targets {
-		r, _ := shape(b.c, t)
+		r, _ := Shape(b.c, t)
 		one := p
 		one.b.rows, one.b.x = r, p.b.x[at*rank:(at+r)*rank]
 		at += r
@@ -190,7 +187,7 @@ func (b *builder) add(layer int, targets []Target, p found) {
 	}
 }
 
-// adapter gives all pairs one rank, padded with zeros, and one scale. It multiplies the other scales into B.
+// All pairs get one rank, padded with zeros, and one scale: others are multiplied into B.
 func (b *builder) adapter() (*Adapter, error) {
 	if b.err == nil && len(b.pairs) == 0 {
 		b.err = errors.New("it changes nothing: it has no pair of low-rank matrices")

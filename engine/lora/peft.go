@@ -55,8 +55,7 @@ func (p *peftConfig) check() error {
 	return nil
 }
 
-// scale returns the factor of one module's change. A pattern's key is a regular expression that matches the end of
-// the module's name.
+// A pattern's key is a regular expression that matches the end of the module's name.
 func (p *peftConfig) scale(module string, rank int) (float32, error) {
 	alpha, matched := p.Alpha, ""
 	for _, key := range slices.Sorted(maps.Keys(p.AlphaOf)) {
@@ -149,8 +148,8 @@ func (p *peftConfig) assemble(halves []half, c model.Config) (*Adapter, error) {
 	return b.adapter()
 }
 
-// interleave reorders the rows of queries and keys. In Hugging Face's layout the two numbers that rotate
-// together are half a head apart; GGUF files of the llama architecture have them side by side.
+// interleave reorders the rows of queries and keys: the two numbers that rotate together are half a head apart in
+// Hugging Face's layout, side by side in GGUF files of the llama architecture.
 func interleave(x []float32, heads, headDim, cols int) []float32 {
 	out := make([]float32, len(x))
 	for h := range heads {

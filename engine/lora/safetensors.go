@@ -7,15 +7,16 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// maxHeader bounds the header of a safetensors file, as the format's own library does.
+// maxHeader is the format's own library's.
 const maxHeader = 100 << 20
 
-// parseSafetensors reads all matrices of a safetensors file (github.com/huggingface/safetensors): eight bytes with the length
-// of a JSON object that names each tensor's type, shape and place, then the tensors, little-endian.
+// parseSafetensors reads all matrices of a safetensors file (github.com/huggingface/safetensors): eight bytes with
+// the length of a JSON object, which names each tensor's type, shape and place, then the tensors.
 func parseSafetensors(data []byte) ([]half, error) {
 	if len(data) < 8 {
 		return nil, errors.New("it is no safetensors file: it is too short")
@@ -45,16 +46,10 @@ func parseSafetensors(data []byte) ([]half, error) {
 		h.name = name
 		out = append(out, h)
 	}
-	slices.SortFunc(out, func(a, b half) int {
-		if a.name < b.name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out, func(a, b half) int { return strings.Compare(a.name, b.name) })
 	return out, nil
 }
 
-// parseTensor reads one tensor, and returns its size in the file.
 func parseTensor(raw json.RawMessage, body []byte) (h half, bytes int, err error) {
 	var t struct {
 		Type  string    `json:"dtype"`

@@ -8,10 +8,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// ggufNames are the names of the targets in GGUF files.
 var ggufNames = [NumTargets]string{"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"}
 
-// Write writes the adapter of a model of shape c as a GGUF file in F32, which [ParseGGUF] reads as the same adapter.
+// Write writes the adapter of a model of shape c as a GGUF file in F32.
 func (a *Adapter) Write(w io.Writer, c model.Config) error {
 	out := gguf.NewWriter(w)
 	out.SetString("general.type", "adapter")
@@ -23,7 +22,7 @@ func (a *Adapter) Write(w io.Writer, c model.Config) error {
 			if p == nil {
 				continue
 			}
-			rows, cols := shape(c, Target(t))
+			rows, cols := Shape(c, Target(t))
 			name := fmt.Sprintf("blk.%d.%s.weight.lora_", i, ggufNames[t])
 			for _, h := range []half{{name + "a", a.Rank, cols, p.A}, {name + "b", rows, a.Rank, p.B}} {
 				data, err := gguf.Encode(gguf.F32, h.x)

@@ -12,7 +12,7 @@ func TestWrite(t *testing.T) {
 	a := &Adapter{Rank: 3, Scale: 2, Layers: make([][NumTargets]*Pair, small.Layers)}
 	for i := range a.Layers {
 		for target := range NumTargets {
-			rows, cols := shape(small, target)
+			rows, cols := Shape(small, target)
 			if (i+int(target))%3 > 0 { // not all are there
 				a.Layers[i][target] = &Pair{A: numbers(3*cols, i), B: numbers(rows*3, int(target))}
 			}

@@ -3,7 +3,7 @@ package pico
 import "embed"
 
 // Adapters are low-rank adapters of pico, one in each format that the engine reads: shout (GGUF) answers in capitals,
-// pirate (a folder of the PEFT library) ends every answer with "arr!". corpus.Styles judges their answers.
+// pirate (a folder of the PEFT library) ends every answer with "arr!".
 //
 //go:embed adapters
 var Adapters embed.FS

@@ -13,15 +13,12 @@ import (
 
 // Config selects a device and its holder.
 type Config struct {
-	// Dir is the folder.
 	Dir string
-	// Visible names devices as CUDA_VISIBLE_DEVICES does: indexes or UUIDs with
-	// commas between them; the first is opened. Nil: all devices.
+	// as CUDA_VISIBLE_DEVICES; the first is opened. Nil: all devices.
 	Visible *string
-	// Memory is the size of a device that is made because it is missing. 0: a missing device is an error, unless the
-	// folder has none at all; then it has 80 GiB.
+	// of a missing device, which is made. 0: that is an error, unless the folder has no device; then 80 GiB.
 	Memory int64
-	// Name is the process's name in nvidia-smi.
+	// in nvidia-smi
 	Name string
 }
 
@@ -34,7 +31,7 @@ type Client struct {
 	id    string
 }
 
-// Open finds the device. Nothing is held on it yet. [ErrNoDevice]: it does not exist.
+// Open finds the device, or fails with [ErrNoDevice]. Nothing is held on it yet.
 func Open(cfg Config) (*Client, error) {
 	f, err := open(cfg.Dir)
 	if err != nil {
@@ -49,7 +46,7 @@ func Open(cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("devices: %w", err)
 	}
 	c.id = filepath.Base(c.file.Name())
-	_ = os.Chmod(c.file.Name(), 0o666) // other users test its lock too; one that cannot open it takes it for held
+	_ = os.Chmod(c.file.Name(), 0o666) // other users test its lock too
 	if err := flock(c.file, true); err != nil {
 		c.file.Close()
 		return nil, fmt.Errorf("devices: lock %s: %w", c.file.Name(), err)
@@ -57,7 +54,7 @@ func Open(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// visible returns the index of the first device that a process may use, and makes it where that is allowed.
+// visible returns the first device that a process may use, and makes it where that is allowed.
 func (f *folder) visible(cfg Config) (int, error) {
 	all, err := f.all()
 	if err != nil {
@@ -85,14 +82,14 @@ func (f *folder) visible(cfg Config) (int, error) {
 	return index, f.write(New(index, memory))
 }
 
-// Resize holds bytes on the device. [ErrOutOfMemory]: it has too little, and nothing changes.
+// Resize holds bytes on the device. If it has too little, Resize fails with [ErrOutOfMemory] and changes nothing.
 func (c *Client) Resize(bytes int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.resize(bytes)
 }
 
-// resize is Resize. The lock is held.
+// resize is Resize with mu held.
 func (c *Client) resize(bytes int64) error {
 	dir, err := open(c.cfg.Dir)
 	if err != nil {
@@ -115,7 +112,7 @@ func (c *Client) resize(bytes int64) error {
 	return dir.write(d)
 }
 
-// namespace returns the namespace of this process's number; empty if the system has none.
+// namespace returns "" if the system has none.
 func namespace() string {
 	name, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
@@ -134,7 +131,7 @@ func (c *Client) Device() (Device, error) {
 	return f.read(c.index)
 }
 
-// Lost reports whether the device was removed. It is cheap enough to be asked at every step of an engine.
+// Lost reports whether the device was removed. It is cheap.
 func (c *Client) Lost() bool {
 	_, err := os.Stat((&folder{dir: c.cfg.Dir}).path(c.index))
 	return errors.Is(err, os.ErrNotExist)
@@ -149,7 +146,7 @@ func (c *Client) Close() error {
 	}
 	err := c.resize(0)
 	if errors.Is(err, ErrNoDevice) {
-		err = nil // there is nothing left to give back
+		err = nil
 	}
 	_ = os.Remove(c.file.Name())
 	c.file.Close()

@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// ErrOutOfMemory is why an amount can't be had. Free and Total are of the device that lacks it.
+// ErrOutOfMemory means that a device lacks an amount.
 var ErrOutOfMemory = errors.New("out of device memory")
 
-// ErrNoDevice is that a device which was asked for does not exist.
+// ErrNoDevice means that a device does not exist.
 var ErrNoDevice = errors.New("no such device")
 
 // Mounted is where the containers of e2e/cluster have the folder of their node's devices.
@@ -26,22 +26,21 @@ type Device struct {
 	Index int    `json:"index"`
 	UUID  string `json:"uuid"`
 	Name  string `json:"name"`
-	// Memory is all that it has, in bytes.
+	// in bytes
 	Memory int64 `json:"memory"`
-	// Processes are the holders of memory that are alive.
+	// those that are alive
 	Processes []Process `json:"processes,omitempty"`
 }
 
 // Process is one holder.
 type Process struct {
-	// PID is the number that the process has in its own namespace.
+	// in Namespace
 	PID int `json:"pid"`
-	// Namespace is that namespace. The process is not visible from another one.
+	// The process is not visible from another one.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Bytes is its memory on the device.
-	Bytes int64 `json:"bytes"`
-	// Client names the file whose lock says that it is alive.
+	Bytes     int64  `json:"bytes"`
+	// the file whose lock says that it is alive
 	Client string `json:"client"`
 }
 
@@ -56,7 +55,7 @@ func (d Device) Used() (used int64) {
 // Free returns the memory that is not in use.
 func (d Device) Free() int64 { return d.Memory - d.Used() }
 
-// New describes a device of its own index: a name and a UUID that are always the same.
+// New describes a device; name and UUID depend on its index.
 func New(index int, memory int64) Device {
 	sum := sha256.Sum256(fmt.Appendf(nil, "vllmsim device %d", index))
 	return Device{
@@ -65,8 +64,7 @@ func New(index int, memory int64) Device {
 	}
 }
 
-// Create writes devices into dir, which it makes. A device that exists is changed
-// in place: its holders stay.
+// Create writes devices into dir, which it makes. A device that exists is changed in place: its holders stay.
 func Create(dir string, devices ...Device) error {
 	f, err := open(dir)
 	if err != nil {
@@ -87,7 +85,7 @@ func Create(dir string, devices ...Device) error {
 	return nil
 }
 
-// Remove takes a device away, as one that has fallen off the bus. Its holders can ask for nothing more.
+// Remove takes a device away, as one that has fallen off the bus.
 func Remove(dir string, index int) error {
 	f, err := open(dir)
 	if err != nil {
@@ -100,8 +98,8 @@ func Remove(dir string, index int) error {
 	return nil
 }
 
-// List reads the devices of a folder, in order, without the holders that have
-// died. A folder that does not exist has none.
+// List reads the devices of a folder, in order, without holders that have died. A folder that does not exist has
+// none.
 func List(dir string) ([]Device, error) {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -114,7 +112,7 @@ func List(dir string) ([]Device, error) {
 	return f.all()
 }
 
-// folder is an open folder of devices whose lock is held.
+// folder is open, and its lock is held.
 type folder struct {
 	dir  string
 	lock *os.File
@@ -122,7 +120,6 @@ type folder struct {
 
 const lockFile, clients = "lock", "clients"
 
-// open makes the folder and waits for its lock.
 func open(dir string) (*folder, error) {
 	if dir == "" {
 		return nil, errors.New("devices: no folder: give one with VLLMSIM_DEVICES")
@@ -138,7 +135,7 @@ func open(dir string) (*folder, error) {
 		path string
 		mode os.FileMode
 	}{{dir, 0o777}, {filepath.Join(dir, clients), 0o777}, {lock.Name(), 0o666}} {
-		_ = os.Chmod(shared.path, shared.mode) // whatever the umask: only the owner can, and others find it done
+		_ = os.Chmod(shared.path, shared.mode) // whatever the umask: only the owner can
 	}
 	if err := flock(lock, true); err != nil {
 		lock.Close()
@@ -153,7 +150,6 @@ func (f *folder) path(index int) string {
 	return filepath.Join(f.dir, fmt.Sprintf("gpu%d.json", index))
 }
 
-// read reads one device and forgets the holders that have died.
 func (f *folder) read(index int) (Device, error) {
 	raw, err := os.ReadFile(f.path(index))
 	if errors.Is(err, os.ErrNotExist) {
@@ -170,7 +166,7 @@ func (f *folder) read(index int) (Device, error) {
 	return d, nil
 }
 
-// alive says whether a process holds the lock of a client. The file of one that died is removed.
+// alive removes the file of a process that died.
 func (f *folder) alive(client string) bool {
 	path := filepath.Join(f.dir, clients, filepath.Base(client))
 	file, err := os.Open(path)
@@ -181,7 +177,7 @@ func (f *folder) alive(client string) bool {
 	if flock(file, false) != nil {
 		return true
 	}
-	_ = os.Remove(path) // it is only litter
+	_ = os.Remove(path)
 	return false
 }
 

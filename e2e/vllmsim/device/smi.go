@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// NvidiaSMI does what the program nvidia-smi does with args, for the devices of
-// dir, and returns its exit status. It knows --query-gpu, --query-compute-apps (of processes of its own namespace) and --format. visible
-// are the devices that the container it runs in was given, as NVIDIA_VISIBLE_DEVICES names them; "" and "all": every one.
+// NvidiaSMI does what nvidia-smi does with args, and returns its exit status. It knows --query-gpu,
+// --query-compute-apps (of its own namespace) and --format. visible is NVIDIA_VISIBLE_DEVICES; "" and "all": every
+// device.
 func NvidiaSMI(dir, visible string, args []string, stdout, stderr io.Writer) int {
 	fs := flag.NewFlagSet("nvidia-smi", flag.ContinueOnError)
 	fs.SetOutput(stderr)
@@ -51,7 +51,6 @@ func NvidiaSMI(dir, visible string, args []string, stdout, stderr io.Writer) int
 	return table(stdout, *gpus+*apps, *format, rows)
 }
 
-// choose returns the devices that names has, by index or UUID; "" and "all": every one.
 func choose(devices []Device, names string) []Device {
 	if names == "" || names == "all" {
 		return devices
@@ -62,13 +61,12 @@ func choose(devices []Device, names string) []Device {
 	})
 }
 
-// row is a device, and a process on it where processes are listed.
 type row struct {
 	Device
 	process Process
 }
 
-// fields are the columns that are known, by name; an amount of memory is an int64.
+// An amount of memory is an int64.
 var fields = map[string]func(row) any{
 	"index":            func(r row) any { return r.Index },
 	"mig.mode.current": func(row) any { return "[N/A]" },
@@ -83,7 +81,6 @@ var fields = map[string]func(row) any{
 	"used_gpu_memory":  func(r row) any { return r.process.Bytes },
 }
 
-// table prints the columns of the rows as CSV.
 func table(w io.Writer, columns, format string, rows []row) int {
 	options := strings.Split(format, ",")
 	if options[0] != "csv" {

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// adapter is a loaded adapter, packed. It stays in memory while the model sleeps.
+// adapter is a packed adapter. It stays in memory while the model sleeps.
 type adapter struct {
 	rank   int
 	scale  float32
@@ -19,13 +19,11 @@ type adapter struct {
 	bytes  int64
 }
 
-// pair is the change of one matrix.
 type pair struct {
 	a kernel.Matrix // [rank, cols]
 	b kernel.Matrix // [rows, rank]
 }
 
-// newAdapter packs an adapter for a model of shape c.
 func newAdapter(a *lora.Adapter, c model.Config) (*adapter, error) {
 	switch {
 	case a == nil:
@@ -43,9 +41,9 @@ func newAdapter(a *lora.Adapter, c model.Config) (*adapter, error) {
 			if p == nil {
 				continue
 			}
-			rows, cols := targetShape(c, lora.Target(t))
+			rows, cols := lora.Shape(c, lora.Target(t))
 			switch {
-			case rows == 0:
+			case c.Experts > 0 && lora.Target(t) >= lora.Gate:
 				return nil, fmt.Errorf("layer %d: it changes %s, which a mixture of experts does not have", i, lora.Target(t))
 			case len(p.A) != a.Rank*cols || len(p.B) != rows*a.Rank:
 				return nil, fmt.Errorf("layer %d, %s: its matrices have %d and %d values, want %d·%d and %d·%d", i, lora.Target(t), len(p.A), len(p.B), a.Rank, cols, rows, a.Rank)
@@ -54,25 +52,6 @@ func newAdapter(a *lora.Adapter, c model.Config) (*adapter, error) {
 		}
 	}
 	return out, nil
-}
-
-// targetShape returns the size of a target's matrix; 0 if the model has none.
-func targetShape(c model.Config, t lora.Target) (rows, cols int) {
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	switch {
-	case t == lora.Q:
-		return q, c.Dim
-	case t == lora.K, t == lora.V:
-		return kv, c.Dim
-	case t == lora.O:
-		return c.Dim, q
-	case c.Experts > 0:
-		return 0, 0
-	case t == lora.Down:
-		return c.Dim, c.FFN
-	default:
-		return c.FFN, c.Dim
-	}
 }
 
 func (a *adapter) pack(x []float32, rows, cols int) kernel.Matrix {
@@ -86,13 +65,11 @@ func (a *adapter) pack(x []float32, rows, cols int) kernel.Matrix {
 	return m
 }
 
-// batchAdapter is the use of an adapter in a part of a batch.
 type batchAdapter struct {
 	*adapter
 	low [lora.NumTargets]kernel.Input // A·x of the adapter's tokens
 }
 
-// adapter adds an adapter to the part, if needed.
 func (s *step) adapter(a *adapter) *batchAdapter {
 	if a == nil {
 		return nil
@@ -102,7 +79,7 @@ func (s *step) adapter(a *adapter) *batchAdapter {
 			return b
 		}
 	}
-	if len(s.adapters) < cap(s.adapters) { // reuse memory of an earlier part
+	if len(s.adapters) < cap(s.adapters) {
 		s.adapters = s.adapters[:len(s.adapters)+1]
 	} else {
 		s.adapters = append(s.adapters, nil)
@@ -115,7 +92,7 @@ func (s *step) adapter(a *adapter) *batchAdapter {
 	return *p
 }
 
-// lora makes room for the part's adapters that change targets first…last of this layer, and reports whether any does.
+// lora makes room for adapters of targets first…last of this layer, and reports whether there are any.
 func (s *step) lora(first, last lora.Target) bool {
 	any := false
 	for _, a := range s.adapters {
@@ -129,13 +106,13 @@ func (s *step) lora(first, last lora.Target) bool {
 	return any
 }
 
-// sameRun returns the end of the tokens from i on, up to most, that belong to the same run, and its adapter.
+// sameRun returns token i's adapter, and the end, up to most, of its run.
 func (s *step) sameRun(i, most int) (end int, a *batchAdapter) {
 	r := &s.runs[s.tokens[i].run]
 	return min(most, r.first+r.n), r.adapter
 }
 
-// shrink computes A·x for tokens lo…hi and the targets of the site.
+// shrink computes A·x for tokens lo…hi.
 func (s *step) shrink(member, lo, hi int) {
 	w := &s.members[member]
 	for lo < hi {
@@ -211,7 +188,6 @@ func (r *Runner) UnloadAdapter(id int32) error {
 	return nil
 }
 
-// forget drops references to adapters of earlier parts.
 func (s *step) forget() {
 	clear(s.adapters[:cap(s.adapters)])
 	clear(s.runs[:cap(s.runs)])

@@ -4,8 +4,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/kernel"
 )
 
-// rotateChunk norms one token's queries and keys, rotates them by its position and stores keys and values in the
-// cache, for the rank's own heads.
+// rotateChunk norms and rotates a token's queries and keys, and stores keys and values in the cache.
 func (s *step) rotateChunk(_, i int) {
 	c, t, l := &s.conf, &s.tokens[i], &s.weights.layers[s.at]
 	d, own := l.headDim, s.share.heads(l)
@@ -38,33 +37,30 @@ func (s *step) rotateChunk(_, i int) {
 	}
 }
 
-// attendPlan is the division of a layer's attention into units, and of these into spans if there are too few units.
 type attendPlan struct {
 	units  []unit
 	window int
-	spans  []spanJob // when units are cut
-	parts  []float32 // results of spans
+	spans  []spanJob
+	parts  []float32
 }
 
 // unit is the queries of one kv head for adjacent tokens of a run.
 type unit struct {
-	kv          int // head
-	lo, hi      int // tokens
-	first, last int // spans
+	kv          int
+	lo, hi      int
+	first, last int
 	parts       int // where its parts begin, when it is cut: [spans, queries, PartSize]
 }
 
-// spanJob is one span of a unit.
 type spanJob struct{ unit, span int }
 
 const (
-	// together is the number of queries that the kernels compute at once most efficiently.
+	// together queries are computed at once most efficiently.
 	together = 8
-	// most is the most queries in a unit.
-	most = 64
+	most     = 64
 )
 
-// attention computes softmax(q·Kᵀ)·V of the rank's own heads for all tokens, to att.
+// attention computes softmax(q·Kᵀ)·V to att.
 func (s *step) attention(l *layer) {
 	cost := s.planAttention(l)
 	p := &s.attends
@@ -76,7 +72,7 @@ func (s *step) attention(l *layer) {
 	s.parallel(len(p.units), 0, s.stages.merge)
 }
 
-// planAttention makes the units and returns their cost in multiplications.
+// planAttention returns the units' cost in multiplications.
 func (s *step) planAttention(l *layer) (cost int) {
 	c, p, own := &s.conf, &s.attends, s.share.heads(l)
 	p.units, p.window = p.units[:0], l.window
@@ -98,7 +94,6 @@ func (s *step) planAttention(l *layer) (cost int) {
 	return cost
 }
 
-// sees returns the first position that a token sees.
 func (s *step) sees(i int) int {
 	if s.attends.window == 0 {
 		return 0
@@ -106,7 +101,7 @@ func (s *step) sees(i int) int {
 	return max(0, s.tokens[i].pos+1-s.attends.window)
 }
 
-// cutUnits divides the units into spans. It returns false if each has only one.
+// cutUnits returns false if each unit has only one span.
 func (s *step) cutUnits() bool {
 	p := &s.attends
 	p.spans = p.spans[:0]
@@ -124,7 +119,6 @@ func (s *step) cutUnits() bool {
 	return len(p.spans) > len(p.units)
 }
 
-// queries returns the queries of a unit.
 func (s *step) queries(member int, u *unit) ([]kernel.Query, kernel.Pages) {
 	c, w, l := &s.conf, &s.members[member], &s.weights.layers[s.at]
 	perHead, d := c.Heads/l.kvHeads, l.headDim
@@ -143,8 +137,7 @@ func (s *step) queries(member int, u *unit) ([]kernel.Query, kernel.Pages) {
 	return w.queries, s.cache.pages(l.source, u.kv-s.share.heads(l).lo, s.runs[s.tokens[u.lo].run].blocks)
 }
 
-// attendChunk computes a unit. If it has many queries it works span by span, so that keys and values stay in the CPU
-// cache for all of them.
+// Many queries go span by span, so that keys and values stay in the CPU cache.
 func (s *step) attendChunk(member, chunk int) {
 	u, w := &s.attends.units[chunk], &s.members[member]
 	q, pages := s.queries(member, u)
@@ -163,7 +156,6 @@ func (s *step) attendChunk(member, chunk int) {
 	}
 }
 
-// partsChunk computes one span of a unit.
 func (s *step) partsChunk(member, chunk int) {
 	p := &s.attends
 	j := p.spans[chunk]
@@ -173,7 +165,6 @@ func (s *step) partsChunk(member, chunk int) {
 	s.members[member].attend.Part(p.parts[u.parts+(j.span-u.first)*size:][:size], &pages, q, j.span)
 }
 
-// mergeChunk merges a unit's parts.
 func (s *step) mergeChunk(member, chunk int) {
 	p := &s.attends
 	u := &p.units[chunk]

@@ -10,28 +10,25 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// cache is the KV cache of IEEE halves: [count, layers, heads, 2, …], where 2 is keys [HeadDim, Block] and values
-// [Block, HeadDim], as package kernel wants them. heads are this rank's. A block's memory is contiguous. Layers that use
-// another's keys and values, or a delta net, have none.
+// cache is the KV cache of IEEE halves: [count, layers, this rank's heads, 2, …], where 2 is keys [HeadDim, Block]
+// and values [Block, HeadDim]. A block's memory is contiguous. Layers that use another's keys and values, or a delta
+// net, have none.
 type cache struct {
-	count    int // blocks
+	count    int
 	layers   []cacheLayer
 	perBlock int // halves
 
 	memory  []byte // nil while asleep
 	halves  []uint16
 	touched []bool // blocks written since mapping; they take memory
-	used    int    // number of touched blocks
+	used    int
 }
 
-// cacheLayer is where a layer's heads are in a block, and their width.
 type cacheLayer struct{ at, dim int }
 
-// perHead returns the halves of one head in a layer of a block.
 func (l cacheLayer) perHead() int { return 2 * kernel.Block * l.dim }
 
-// newCache plans a cache for heads key-value heads. The number of blocks is computed from all heads, so that it is the
-// same in all ranks.
+// The number of blocks is computed from all heads, so it is the same in all ranks.
 func newCache(c model.Config, cfg Config, heads int) (*cache, error) {
 	k, all := &cache{}, int64(0)
 	for i := range c.Layers {
@@ -54,12 +51,12 @@ func newCache(c model.Config, cfg Config, heads int) (*cache, error) {
 
 func (k *cache) blockBytes() int64 { return int64(k.perBlock) * 2 }
 
-// open reserves the address space, or reuses what was kept. The OS provides zeroed pages on first use.
+// The OS provides zeroed pages on first use.
 func (k *cache) open() error {
 	if k.memory != nil {
 		return nil
 	}
-	mem, err := mapAnonymous(max(k.count*k.perBlock*2, 1)) // a rank may have no heads
+	mem, err := mapAnonymous(max(k.count*k.perBlock*2, 1))
 	if err != nil {
 		return fmt.Errorf("take memory for a cache of %d blocks of %d bytes (lower CacheBytes, which is --kv-cache-memory-bytes of the server): %w", k.count, k.blockBytes(), err)
 	}
@@ -70,7 +67,6 @@ func (k *cache) open() error {
 	return nil
 }
 
-// close frees the memory.
 func (k *cache) close() error {
 	if k.memory == nil {
 		return nil
@@ -83,7 +79,6 @@ func (k *cache) close() error {
 	return nil
 }
 
-// keep frees the memory of all blocks except these.
 func (k *cache) keep(blocks []int32) error {
 	if k.memory == nil {
 		return nil
@@ -100,7 +95,7 @@ func (k *cache) keep(blocks []int32) error {
 		return k.close()
 	}
 	k.touched, k.used = kept, used
-	for from := 0; from < k.count; { // runs of blocks to free
+	for from := 0; from < k.count; {
 		to := from
 		for to < k.count && !kept[to] {
 			to++
@@ -115,7 +110,7 @@ func (k *cache) keep(blocks []int32) error {
 	return nil
 }
 
-// block returns the memory of a block, or nil if it was not written since it was mapped or last kept.
+// block returns nil if the block was not written since it was mapped or last kept.
 func (k *cache) block(id int32) []byte {
 	if id < 0 || int(id) >= k.count || !k.touched[id] {
 		return nil
@@ -123,14 +118,12 @@ func (k *cache) block(id int32) []byte {
 	return k.memory[int(id)*k.perBlock*2:][:k.perBlock*2]
 }
 
-// pages returns where one layer of one of this rank's heads is for a sequence.
 func (k *cache) pages(layer, head int, blocks []int32) kernel.Pages {
 	l := k.layers[layer]
 	at := l.at + head*l.perHead()
 	return kernel.Pages{Memory: k.halves, Keys: at, Values: at + l.perHead()/2, Stride: k.perBlock, Blocks: blocks, HeadDim: l.dim}
 }
 
-// copy copies a whole block.
 func (k *cache) copy(p infer.Copy) {
 	k.touch(p.To)
 	copy(k.halves[int(p.To)*k.perBlock:][:k.perBlock], k.halves[int(p.From)*k.perBlock:][:k.perBlock])

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -8,28 +9,27 @@ import (
 
 // Config sets limits. The zero value suits most uses.
 type Config struct {
-	// Threads is the most compute goroutines. 0: one less than GOMAXPROCS, at least one, so that the process that
-	// feeds the model has a CPU too.
+	// Threads is the most compute goroutines. 0: one less than GOMAXPROCS, at least one.
 	Threads int
-	// Context lowers the model's number of positions per sequence. 0: the model's.
+	// Context lowers the model's positions per sequence. 0: the model's.
 	Context int
-	// Sequences is the number of sequences of full length that the cache is sized for. 0: 8.
+	// Sequences of full length fit the cache. 0: 8.
 	Sequences int
-	// CacheBytes limits the cache, regardless of Sequences. Memory is used only as blocks are written. 0: 1 GiB.
+	// CacheBytes limits the cache, whose memory is used only as blocks are written. 0: 1 GiB.
 	CacheBytes int64
-	// TileDir is the folder that keeps packed models. "": rouse/tiles in the user's cache folder.
+	// TileDir keeps packed models. "": rouse/tiles in the user's cache folder.
 	TileDir string
-	// TileFrom is the size in bytes from which a packed model is kept in TileDir. Smaller ones are packed in memory at
-	// each start, which takes milliseconds. 0: 32 MiB.
+	// TileFrom is the bytes from which a packed model is kept in TileDir; smaller ones are packed at each start. 0:
+	// 32 MiB.
 	TileFrom int64
-	// TileLimit bounds the files in TileDir, in bytes; the least recently used are deleted. A larger model is packed
-	// in memory. 0: 64 GiB.
+	// TileLimit bounds the bytes in TileDir; the least recently used files are deleted. A larger model is packed in
+	// memory. 0: 64 GiB.
 	TileLimit int64
-	// Projector is the file that makes embeddings of images, whose llama.cpp name is mmproj-….gguf. "": none.
+	// Projector makes embeddings of images (llama.cpp's mmproj-….gguf). "": none.
 	Projector string
 	// Shard makes the Runner one of several ranks. Zero: it computes alone.
 	Shard Shard
-	// Log gets a line for each packed model that is made, damaged or deleted. nil: none.
+	// Log gets a line for each packed model that is made or deleted. nil: none.
 	Log *slog.Logger
 
 	projects bool // the file is a projector
@@ -52,27 +52,12 @@ func (c Config) Validate() error {
 }
 
 func (c Config) withDefaults() Config {
-	or := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	or(&c.Threads, max(1, runtime.GOMAXPROCS(0)-1))
-	or(&c.Sequences, 8)
-	if c.CacheBytes == 0 {
-		c.CacheBytes = 1 << 30
-	}
-	if c.TileFrom == 0 {
-		c.TileFrom = 32 << 20
-	}
-	if c.TileLimit == 0 {
-		c.TileLimit = 64 << 30
-	}
-	if c.TileDir == "" {
-		c.TileDir = tileDir()
-	}
-	if c.Log == nil {
-		c.Log = discard()
-	}
+	c.Threads = cmp.Or(c.Threads, max(1, runtime.GOMAXPROCS(0)-1))
+	c.Sequences = cmp.Or(c.Sequences, 8)
+	c.CacheBytes = cmp.Or(c.CacheBytes, 1<<30)
+	c.TileFrom = cmp.Or(c.TileFrom, 32<<20)
+	c.TileLimit = cmp.Or(c.TileLimit, 64<<30)
+	c.TileDir = cmp.Or(c.TileDir, tileDir())
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }

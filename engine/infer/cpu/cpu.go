@@ -3,7 +3,6 @@ package cpu
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -18,13 +17,13 @@ var _ infer.Inferencer = (*Runner)(nil)
 
 // Runner computes a model's logits on the CPU. It implements infer.Inferencer.
 type Runner struct {
-	path  string // "" when the file was given
+	path  string // "": the file was given
 	cfg   Config
 	conf  model.Config
 	share share
 	store tileCache
 
-	// mu is held by Forward, Sleep, Wake, Close and similar methods from start to end.
+	// mu is held by Forward, Sleep, Wake and Close from start to end.
 	mu       sync.Mutex
 	file     *gguf.File
 	model    *model.Model // for the angles of positions; does not refer to the file's memory
@@ -37,15 +36,14 @@ type Runner struct {
 	level    int // 0 awake, 1 or 2 asleep
 	closed   bool
 	team     team
-	step     *step        // working memory, nil while asleep
-	out      infer.Result // the last result of Forward
+	step     *step        // nil while asleep
+	out      infer.Result // of the last Forward
 
-	projector *Runner // of images; nil: there is none
-	seen      []seen  // images, the latest first
+	projector *Runner // of images; may be nil
+	seen      []seen
 }
 
-// Open loads the model file at path and packs its matrices, or maps them if that was done before. The error describes
-// what is wrong with the file or the configuration; then nothing is left open.
+// Open loads the model file at path and packs its matrices, or maps them if that was done before.
 func Open(path string, cfg Config) (*Runner, error) {
 	f, err := gguf.Open(path)
 	if err != nil {
@@ -58,9 +56,8 @@ func Open(path string, cfg Config) (*Runner, error) {
 	return r, nil
 }
 
-// New uses an open model, such as a built-in one. The Runner owns f and closes it in Close; on error f stays the
-// caller's. Sleep at level 2 can't close such a file and does the same as level 1. Its packed matrices are not kept in
-// a file.
+// New uses an open model, which the Runner closes; on error f stays the caller's. Sleep at level 2 does the same as
+// level 1, and packed matrices are not kept in a file.
 func New(f *gguf.File, cfg Config) (*Runner, error) { return open(f, "", cfg) }
 
 func open(f *gguf.File, path string, cfg Config) (r *Runner, err error) {
@@ -104,8 +101,7 @@ func open(f *gguf.File, path string, cfg Config) (r *Runner, err error) {
 	return r, nil
 }
 
-// load reads a model's shape and lays out its matrices; for the same model again it only sets the matrices' sources.
-// It copies what is needed after packing.
+// load reads a model's shape and lays out its matrices; again, it only sets their sources.
 func (r *Runner) load(f *gguf.File) (*model.Model, error) {
 	var m *model.Model
 	var w *weights
@@ -184,7 +180,6 @@ func (r *Runner) Close() error {
 	return errors.Join(err, r.rest(), r.cache.close(), r.tiles.close(), r.exchange.close(), r.file.Close())
 }
 
-// tileDir returns the default folder of tile files.
 func tileDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -192,5 +187,3 @@ func tileDir() string {
 	}
 	return filepath.Join(dir, "rouse", "tiles")
 }
-
-func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -11,14 +11,14 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// states are those of sequences, by Item.State. Each takes memory from its first use until the model sleeps.
+// states are sequences', by Item.State. Each takes memory from its first use until the model sleeps.
 type states struct {
 	conf   *model.Config
-	layers int // with a delta net
+	layers int
 	all    []state
 }
 
-// state is one sequence's: for each layer with a delta net the last inputs of the convolution, [DeltaConv-1, DeltaChannels], the
+// state has, for each layer with a delta net, the last inputs of the convolution, [DeltaConv-1, DeltaChannels], the
 // oldest first, and the heads' matrices, [DeltaHeads, DeltaDim, DeltaDim].
 type state struct {
 	pos    int // the next position; -1 while a step changes it, and after one that failed
@@ -36,13 +36,11 @@ func newStates(c *model.Config) *states {
 	return s
 }
 
-// perLayer returns the sizes of both parts.
 func (s *states) perLayer() (past, heads int) {
 	c := s.conf
 	return (c.DeltaConv - 1) * c.DeltaChannels(), c.DeltaHeads * c.DeltaDim * c.DeltaDim
 }
 
-// of returns a layer's part of a state.
 func (s *states) of(values []float32, layer int) (past, heads []float32) {
 	n, m := s.perLayer()
 	at := (layer - (layer+1)/s.conf.GlobalEvery) * (n + m)
@@ -69,7 +67,7 @@ func (s *states) check(items []infer.Item) error {
 	return nil
 }
 
-// begin takes memory for new sequences' states. Until end, the batch's states are of no position.
+// Until end, the batch's states are of no position.
 func (s *states) begin(items []infer.Item) error {
 	for i := range items {
 		if s.layers == 0 {
@@ -94,7 +92,6 @@ func (s *states) begin(items []infer.Item) error {
 	return nil
 }
 
-// end says that the batch is computed.
 func (s *states) end(items []infer.Item) {
 	for i := range items {
 		if s.layers > 0 {
@@ -103,7 +100,6 @@ func (s *states) end(items []infer.Item) {
 	}
 }
 
-// values returns a state's memory; nil if the model has none.
 func (s *states) values(it *infer.Item) []float32 {
 	if s.layers == 0 {
 		return nil
@@ -118,7 +114,6 @@ func (s *states) bytes() (n int64) {
 	return n
 }
 
-// close frees the memory of all states.
 func (s *states) close() (err error) {
 	for i := range s.all {
 		if mem := s.all[i].memory; mem != nil {
@@ -129,7 +124,7 @@ func (s *states) close() (err error) {
 	return err
 }
 
-// deltaNet computes a layer's gated delta net for all tokens, up to the matrix O, to z.
+// deltaNet computes a gated delta net up to the matrix O, to z.
 func (s *step) deltaNet(l *layer) {
 	c, n := &s.conf, len(s.tokens)
 	channels, values := c.DeltaChannels(), c.DeltaHeads*c.DeltaDim
@@ -144,8 +139,7 @@ func (s *step) deltaNet(l *layer) {
 	s.parallel(len(s.runs)*c.DeltaKeys, n*values*(4*c.DeltaDim+16), s.stages.delta)
 }
 
-// deltaChunk computes one run's heads that share a key, token after token: so the bits do not depend on where a sequence
-// is cut.
+// deltaChunk computes one run's heads that share a key, token after token, so the bits do not depend on cuts.
 func (s *step) deltaChunk(member, chunk int) {
 	c, l, w := &s.conf, &s.weights.layers[s.at], &s.members[member]
 	r, h := &s.runs[chunk/c.DeltaKeys], chunk%c.DeltaKeys
@@ -170,11 +164,11 @@ func (s *step) deltaChunk(member, chunk int) {
 	}
 }
 
-// convolve replaces DeltaDim channels, from at on, of a run's inputs by their convolution, and keeps the last inputs.
+// convolve replaces DeltaDim channels, from at on, by their convolution, and keeps the last inputs.
 func (s *step) convolve(w *workspace, r *run, past []float32, at int) {
 	c, l := &s.conf, &s.weights.layers[s.at]
 	d, channels, before := c.DeltaDim, c.DeltaChannels(), c.DeltaConv-1
-	input := func(i int) []float32 { // i counts from the first of past on
+	input := func(i int) []float32 {
 		if i < before {
 			return past[i*channels+at:][:d]
 		}
@@ -184,7 +178,7 @@ func (s *step) convolve(w *workspace, r *run, past []float32, at int) {
 	for i := range before {
 		copy(w.rows[i*d:][:d], input(r.n+i))
 	}
-	for i := r.n - 1; i >= 0; i-- { // in place: a token's input is of no use to the ones before it
+	for i := r.n - 1; i >= 0; i-- { // in place: the tokens before do not need a token's input
 		w.inputs = w.inputs[:0]
 		for j := range c.DeltaConv {
 			w.inputs = append(w.inputs, input(i+j))
@@ -198,7 +192,7 @@ func (s *step) convolve(w *workspace, r *run, past []float32, at int) {
 	}
 }
 
-// ungate divides one token's rows of Q into queries and gates.
+// ungate divides a token's rows of Q into queries and gates.
 func (s *step) ungate(i, d int) {
 	for h := i * s.conf.Heads; h < (i+1)*s.conf.Heads; h++ {
 		copy(s.q[h*d:][:d], s.mixed[2*h*d:])
@@ -206,7 +200,6 @@ func (s *step) ungate(i, d int) {
 	}
 }
 
-// gateChunk multiplies one token's results of attention by the sigmoid of its gates.
 func (s *step) gateChunk(_, i int) {
 	n := s.conf.Heads * s.conf.HeadDim
 	kernel.SigmoidMul(s.att[i*n:][:n], s.z[i*n:])

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// SharedLogits is the most rows of logits of a batch that fit into the ranks' shared memory.
+// SharedLogits is the most rows of logits of a batch of several ranks.
 const SharedLogits = 1024
 
 const (
@@ -20,15 +20,13 @@ const (
 	patience = 2 * time.Second
 )
 
-// Errors of ranks.
 var (
 	errApart = errors.New("the ranks do not compute the same batch: restart them all")
 	errLost  = errors.New("another rank did not come in time: restart them all")
 	errOther = errors.New("another rank failed")
 )
 
-// exchange is the ranks' shared memory: the results of stages, and a barrier. With one rank the barrier does nothing
-// and the results are on the heap.
+// exchange is the ranks' shared memory, with a barrier. With one rank the results are on the heap.
 type exchange struct {
 	rank, of int
 	mem      []byte
@@ -37,14 +35,14 @@ type exchange struct {
 
 	att, out, gate, logits []float32
 
-	checks uint64 // number of calls of agree, equal in all ranks
+	checks uint64 // calls of agree, equal in all ranks
 }
 
-// words is at the beginning of the shared memory, with each word in its own cache line.
+// words is at the beginning of the shared memory, each in its own cache line.
 type words struct {
-	arrived atomic.Uint32 // ranks at the barrier
+	arrived atomic.Uint32
 	_       [60]byte
-	passed  atomic.Uint32 // how often the barrier has opened; sleepers wait for a change
+	passed  atomic.Uint32 // times the barrier has opened; sleepers wait for a change
 	_       [60]byte
 	asleep  atomic.Uint32 // ranks that sleep until passed changes
 	_       [60]byte
@@ -58,7 +56,6 @@ type words struct {
 	}
 }
 
-// newExchange maps the shared memory of several ranks.
 func newExchange(c model.Config, s Shard) (*exchange, error) {
 	e := &exchange{rank: s.Rank, of: max(s.Of, 1)}
 	if e.of == 1 {
@@ -101,7 +98,6 @@ func (e *exchange) close() error {
 	return unmap(mem)
 }
 
-// resize returns n values of shared memory, or, with one rank, of own, which is reused.
 func (e *exchange) resize(shared *[]float32, own []float32, n int) []float32 {
 	if e.of > 1 {
 		return (*shared)[:n]
@@ -109,7 +105,6 @@ func (e *exchange) resize(shared *[]float32, own []float32, n int) []float32 {
 	return resize(own, n)
 }
 
-// begin checks that all ranks compute the same batch.
 func (e *exchange) begin(hash uint64) error {
 	if e.of == 1 {
 		return nil
@@ -130,8 +125,7 @@ func (e *exchange) begin(hash uint64) error {
 	return e.sync() // before anyone writes the next hash
 }
 
-// agree is a barrier at which ranks exchange errors. If any rank has one, it returns an error in all: the rank's own,
-// or errOther.
+// agree is a barrier. If any rank has an error, it returns one in all: the rank's own, or errOther.
 func (e *exchange) agree(err error) error {
 	if e.of == 1 {
 		return err
@@ -171,11 +165,11 @@ func (e *exchange) sync() error {
 	return nil
 }
 
-// await waits until the barrier opens: it spins, then sleeps.
+// await spins, then sleeps.
 func (e *exchange) await(passed uint32) error {
 	w := e.words
 	var s spinner
-	var ended time.Time // when the context was seen to have ended
+	var ended time.Time // when ctx was seen to have ended
 	for w.passed.Load() == passed && w.broken.Load() == 0 {
 		if s.spin() {
 			continue
@@ -195,7 +189,6 @@ func (e *exchange) await(passed uint32) error {
 	return nil
 }
 
-// breakUp tells all ranks that they cannot continue.
 func (e *exchange) breakUp() {
 	e.words.broken.Store(1)
 	wakeAll(&e.words.passed)

@@ -7,8 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/kernel"
 )
 
-// mixture is the assignment of tokens to experts. A slot is one token in one expert. Slots are sorted by expert, so
-// that each expert has one product with all of its tokens.
+// A slot is one token in one expert. Slots are sorted by expert, so each expert has one product.
 type mixture struct {
 	y      []float32 // [T, Dim] normed x; then the experts' weighted sum
 	shared []float32 // [T, Dim] the shared expert's output
@@ -22,8 +21,8 @@ type mixture struct {
 	terms  []term
 }
 
-// experts is feedForward for a mixture: out = Σ weight·Down_e·(act(Gate_e·y)·(Up_e·y)) over the token's chosen
-// experts, and the shared expert's output.
+// experts computes out = Σ weight·Down_e·(act(Gate_e·y)·(Up_e·y)) over the token's chosen experts, and the shared
+// expert's output.
 func (s *step) experts(l *layer) error {
 	c, n, m := &s.conf, len(s.tokens), &s.mix
 	part := s.share.even(c.ExpertFFN, kernel.Tile)
@@ -75,7 +74,6 @@ func (s *step) experts(l *layer) error {
 	return nil
 }
 
-// row returns row i of a matrix of n columns, or nil of none.
 func row(x []float32, i, n int) []float32 {
 	if x == nil {
 		return nil
@@ -83,7 +81,6 @@ func row(x []float32, i, n int) []float32 {
 	return x[i*n:][:n]
 }
 
-// mulExperts computes one term for each expert that has slots.
 func (s *step) mulExperts(of func(e int) term) {
 	m := &s.mix
 	m.terms = m.terms[:0]
@@ -98,7 +95,6 @@ func (s *step) mulExperts(of func(e int) term) {
 	s.mul(m.terms...)
 }
 
-// route chooses each token's experts and sorts the slots.
 func (s *step) route() {
 	c, m, n := &s.conf, &s.mix, len(s.tokens)
 	slots := n * c.ExpertsUsed
@@ -113,7 +109,6 @@ func (s *step) route() {
 	for e := range c.Experts {
 		m.begin[e+1] += m.begin[e]
 	}
-	// begin[e] is moved to the end of e's slots, where the next expert's begin.
 	for i, e := range m.chosen {
 		m.slot[i] = int32(m.begin[e])
 		m.tokens[m.begin[e]] = i / c.ExpertsUsed
@@ -123,8 +118,8 @@ func (s *step) route() {
 	m.begin[0] = 0
 }
 
-// routeChunk chooses one token's experts: the largest of the softmax over the router's scores, or of their sigmoids plus the
-// layer's choice; of equals the first.
+// routeChunk chooses a token's experts: the largest of the softmax over the router's scores, or of their sigmoids
+// plus the layer's choice; of equals the first.
 func (s *step) routeChunk(_, i int) {
 	c, m, l := &s.conf, &s.mix, &s.weights.layers[s.at]
 	p := m.scores[i*c.Experts:][:c.Experts]
@@ -159,7 +154,7 @@ func (s *step) routeChunk(_, i int) {
 				best = e
 			}
 		}
-		if best < 0 { // the rest is NaN, and so is the result, whichever expert is chosen
+		if best < 0 { // the rest is NaN, and so is the result
 			best = k
 			p[best] = float32(math.NaN())
 		}
@@ -180,7 +175,7 @@ func (s *step) routeChunk(_, i int) {
 	}
 }
 
-// combineChunk sums one token's slots, in the order of its chosen experts, and the shared expert's output.
+// combineChunk sums a token's slots in the order of its experts, and the shared expert's output.
 func (s *step) combineChunk(_, i int) {
 	c, m, l := &s.conf, &s.mix, &s.weights.layers[s.at]
 	y := m.y[i*c.Dim:][:c.Dim]

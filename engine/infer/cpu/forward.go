@@ -23,7 +23,6 @@ func (r *Runner) Forward(ctx context.Context, b *infer.Batch) (infer.Result, err
 	if err := r.check(b); err != nil {
 		return infer.Result{}, err
 	}
-	// The caller's goroutine computes too, so an unreadable page must be an error here as in the team.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	r.exchange.ctx = ctx
 	if err := r.exchange.begin(r.hash(b)); err != nil {
@@ -43,7 +42,6 @@ func (r *Runner) Forward(ctx context.Context, b *infer.Batch) (infer.Result, err
 	return r.out, nil
 }
 
-// compute divides the batch into parts and computes them.
 func (r *Runner) compute(ctx context.Context, b *infer.Batch) error {
 	s := r.step
 	s.begin()
@@ -107,7 +105,6 @@ func (r *Runner) check(b *infer.Batch) error {
 	return nil
 }
 
-// hash returns a hash of the whole batch, for ranks to compare.
 func (r *Runner) hash(b *infer.Batch) uint64 {
 	if r.share.of == 1 {
 		return 0
@@ -128,11 +125,9 @@ func (r *Runner) hash(b *infer.Batch) uint64 {
 	return h.Sum64()
 }
 
-// keptLogits is the most logits whose memory is kept between calls: all logits of a long prompt are large, and rarely
-// wanted.
+// keptLogits is the most logits whose memory is kept: those of a long prompt are rarely wanted.
 const keptLogits = 16 << 20
 
-// prepare makes room for the wanted outputs.
 func (r *Runner) prepare(b *infer.Batch) {
 	logits, hidden := 0, 0
 	for i := range b.Items {
@@ -156,7 +151,6 @@ func (r *Runner) prepare(b *infer.Batch) {
 	s.sent, s.sentHidden = 0, 0
 }
 
-// wanted returns the number of values in an Item's logits and hidden states.
 func (r *Runner) wanted(it *infer.Item) (logits, hidden int) {
 	switch it.Want {
 	case infer.Last:
@@ -171,7 +165,6 @@ func (r *Runner) wanted(it *infer.Item) (logits, hidden int) {
 	return 0, 0
 }
 
-// slice returns n values from at on, or nil for none.
 func slice(x []float32, at, n int) []float32 {
 	if n == 0 {
 		return nil

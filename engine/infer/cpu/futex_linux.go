@@ -17,11 +17,9 @@ const (
 // sleepUntil sleeps while *p is still, at most for d. It may return early.
 func sleepUntil(p *atomic.Uint32, still uint32, d time.Duration) {
 	t := unix.NsecToTimespec(int64(d))
-	// Whatever it returns, the caller looks again.
 	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(p)), futexWait, uintptr(still), uintptr(unsafe.Pointer(&t)), 0, 0)
 }
 
-// wakeAll wakes all waiters for a change of *p.
 func wakeAll(p *atomic.Uint32) {
 	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(p)), futexWake, 1<<30, 0, 0, 0)
 }

@@ -11,23 +11,19 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// keptImages is the most images whose embeddings are kept, for sequences that are computed again.
 const keptImages = 8
 
-// seen is an image's embeddings.
 type seen struct {
-	sum     [sha256.Size]byte // of the pixels
-	vectors []float32         // [N, Dim]
+	sum     [sha256.Size]byte
+	vectors []float32 // [N, Dim]
 }
 
-// openProjector opens the file that makes embeddings of images. It is a Runner with weights, threads and sleep of its own.
 func openProjector(cfg Config) (*Runner, error) {
 	return Open(cfg.Projector, Config{
 		Threads: cfg.Threads, Sequences: 1, TileDir: cfg.TileDir, TileFrom: cfg.TileFrom, TileLimit: cfg.TileLimit, Log: cfg.Log, projects: true,
 	})
 }
 
-// shows adds to a model's shape how it sees images. The error says why the projector does not fit the model.
 func (r *Runner) shows(c *model.Config) error {
 	if r.projector == nil {
 		return nil
@@ -48,7 +44,8 @@ func (r *Runner) shows(c *model.Config) error {
 	return nil
 }
 
-// show gives tokens lo…hi of an Item, which are the part's last ones, the embeddings of its images. Such a token sees its whole image.
+// show gives tokens lo…hi of an Item, the part's last ones, the embeddings of its images. Such a token sees its whole
+// image.
 func (r *Runner) show(ctx context.Context, it *infer.Item, lo, hi int) error {
 	tokens := r.step.tokens[len(r.step.tokens)-(hi-lo):]
 	for i := range it.Images {
@@ -69,7 +66,6 @@ func (r *Runner) show(ctx context.Context, it *infer.Item, lo, hi int) error {
 	return nil
 }
 
-// vectors returns the embeddings of an image, of the latest ones without computing them again.
 func (r *Runner) vectors(ctx context.Context, pixels []byte) ([]float32, error) {
 	x := seen{sum: sha256.Sum256(pixels)}
 	if i := slices.IndexFunc(r.seen, func(o seen) bool { return o.sum == x.sum }); i >= 0 {
@@ -125,7 +121,7 @@ func (r *Runner) project(ctx context.Context, pixels []byte) ([]float32, error) 
 	return out, s.check(ctx)
 }
 
-// patches returns the pixels by patch, [patches, 3·Patch·Patch]: each colour apart, and minus its mean over its deviation.
+// patches returns pixels by patch, [patches, 3·Patch·Patch]: each colour apart, and normed.
 func patches(c model.Image, pixels []byte) []float32 {
 	out := make([]float32, 0, len(pixels))
 	for top := 0; top < c.Size; top += c.Patch {
@@ -143,8 +139,7 @@ func patches(c model.Image, pixels []byte) []float32 {
 	return out
 }
 
-// look computes a layer of the projector's encoder, as runLayer does one of a text model. The heads, of Dim/Heads values, are spread to
-// HeadDim for the attention.
+// look computes a layer of the projector. The heads are spread to HeadDim for the attention.
 func (s *step) look(l *layer, ones []float32) {
 	c, n := &s.conf, len(s.tokens)
 	head, wide := c.Dim/c.Heads, c.Heads*c.HeadDim

@@ -9,10 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dropsPages reports whether dropPages frees anonymous memory too.
 const dropsPages = true
 
-// innerPages returns the whole pages within b.
 func innerPages(b []byte) []byte {
 	size := uintptr(os.Getpagesize())
 	begin := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
@@ -23,12 +21,11 @@ func innerPages(b []byte) []byte {
 	return b[skip : skip+(len(b)-skip)/int(size)*int(size)]
 }
 
-// mapAnonymous returns zeroed memory outside the Go heap, which takes no pages before it is used.
+// mapAnonymous returns zeroed memory, which takes no pages before it is used.
 func mapAnonymous(n int) ([]byte, error) {
 	return unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE)
 }
 
-// mapShared maps n bytes of an open file; writable ones are shared with other processes.
 func mapShared(fd uintptr, n int, writable bool) ([]byte, error) {
 	prot := unix.PROT_READ
 	if writable {
@@ -39,10 +36,10 @@ func mapShared(fd uintptr, n int, writable bool) ([]byte, error) {
 
 func unmap(b []byte) error { return unix.Munmap(b) }
 
-// dropPages frees pages. The next access reads a mapped file's pages again; anonymous pages are then zero on Linux.
+// The next access reads a mapped file's pages again; anonymous pages are then zero on Linux.
 func dropPages(b []byte) error { return unix.Madvise(b, unix.MADV_DONTNEED) }
 
-// lock blocks until no other process holds the file's lock. Closing the file unlocks it.
+// Closing the file unlocks it.
 func lock(fd uintptr) error {
 	for {
 		if err := unix.Flock(int(fd), unix.LOCK_EX); err != unix.EINTR {

@@ -9,14 +9,12 @@ import (
 // noTarget marks products that no adapter changes.
 const noTarget = lora.NumTargets
 
-// input is the input of the next products, in the forms that their matrices need.
 type input struct {
 	ints, floats       kernel.Input
 	hasInts, hasFloats bool
 	t                  int
 }
 
-// resize makes room for t vectors of cols values for the given matrices, and for adapters.
 func (in *input) resize(t, cols int, adapters bool, matrices ...*matrix) {
 	in.t, in.hasInts, in.hasFloats = t, false, adapters
 	for _, m := range matrices {
@@ -52,22 +50,21 @@ func (in *input) of(m *matrix) *kernel.Input {
 
 func (in *input) bytes() int64 { return in.ints.Bytes() + in.floats.Bytes() }
 
-// site configures how prepare makes a product's input.
 type site struct {
-	add    []float32 // [T, Dim] added to x first; nil: nothing
-	post   []float32 // norm applied to add before that; nil: none
+	add    []float32 // [T, Dim] added to x first; may be nil
+	post   []float32 // norm applied to add before that; may be nil
 	norm   []float32 // norm applied to x; nil: raw is used unchanged
-	bias   []float32 // of an encoder's norm
+	bias   []float32
 	scale  float32   // of x after add; 0: none
-	keep   []float32 // [T, Dim] receives the normed x; nil: not kept
+	keep   []float32 // [T, Dim] receives the normed x; may be nil
 	raw    []float32 // [T, cols]
-	cols   int       // of raw
-	tokens []int     // the tokens to use; nil: all
+	cols   int
+	tokens []int // to use; nil: all
 
-	first, last lora.Target // range of adapter targets; noTarget: none
+	first, last lora.Target // adapter targets; noTarget: none
 }
 
-// normed makes the norm of x the input of some matrices, after adding what s.site holds.
+// normed makes the norm of x, after adding what s.site holds, the input of some matrices.
 func (s *step) normed(w, bias []float32, first, last lora.Target, matrices ...*matrix) {
 	n := len(s.tokens)
 	s.site.norm, s.site.bias, s.site.first, s.site.last = w, bias, first, last
@@ -83,12 +80,10 @@ func (s *step) raw(x []float32, cols int, target lora.Target, m *matrix) {
 	s.parallel(groups(n), n*cols*8, s.stages.prepare)
 }
 
-// group is the number of tokens in a chunk of prepare.
 const group = 4
 
 func groups(n int) int { return (n + group - 1) / group }
 
-// prepareChunk prepares the vectors of some tokens.
 func (s *step) prepareChunk(member, chunk int) {
 	lo, hi := chunk*group, min(s.input.t, chunk*group+group)
 	for j := lo; j < hi; j++ {
@@ -103,7 +98,6 @@ func (s *step) prepareChunk(member, chunk int) {
 	}
 }
 
-// prepareToken makes vector j of the input from token i.
 func (s *step) prepareToken(member, i, j int) {
 	c, st := &s.conf, &s.site
 	if st.norm == nil {
@@ -117,7 +111,7 @@ func (s *step) prepareToken(member, i, j int) {
 	s.input.load(y, j, j+1)
 }
 
-// norm returns the norm of a token's x: in y, or in an encoder in x itself.
+// norm's result is in y, or in an encoder in x itself.
 func (s *step) norm(y []float32, i int, w, bias []float32) []float32 {
 	c := &s.conf
 	x := s.x[i*c.Dim:][:c.Dim]
@@ -133,7 +127,7 @@ func (s *step) norm(y []float32, i int, w, bias []float32) []float32 {
 	return y
 }
 
-// addOut adds the previous part's output to a token's x. It returns scratch memory [Dim].
+// addOut adds the previous part's output to a token's x, and returns scratch memory [Dim].
 func (s *step) addOut(member, i int) []float32 {
 	c, w := &s.conf, &s.members[member]
 	w.y = resize(w.y, c.Dim)

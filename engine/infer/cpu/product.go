@@ -7,8 +7,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/lora"
 )
 
-// term is rows lo…hi of a matrix times vectors t0…t1 of the input: out = m·x + bias + the token's adapter's share,
-// where out is [T, stride]. With up it is act(m·x)·(up·x).
+// term is out [T, stride] = m·x + bias + the adapter's share, of rows lo…hi and vectors t0…t1 of the input. With up
+// it is act(m·x)·(up·x).
 type term struct {
 	m      *matrix
 	up     *matrix
@@ -18,23 +18,20 @@ type term struct {
 	stride int
 	base   int // the row that out begins with
 	bias   []float32
-	upBias []float32 // of up
-	gelu   bool      // out = gelu(m·x + bias)
+	upBias []float32
+	gelu   bool // out = gelu(m·x + bias)
 	target lora.Target
 }
 
 const (
-	// worthwhile is the work, in multiplications, from which several goroutines are faster than one: about 10 µs. An
-	// idle machine would gain from half of that. A busy one loses, because a stage waits for any goroutine that the OS
-	// has descheduled.
+	// worthwhile is the multiplications, some 10 µs, from which several goroutines are faster than one. A busy
+	// machine loses with half of that.
 	worthwhile = 1 << 18
-	// chunkWork is the least work of a chunk, in multiplications, so that the cost of taking it is negligible.
-	chunkWork = 1 << 16
-	// inputBytes is the most bytes of activations in a chunk, so that they stay in the L2 cache while the rows pass.
+	chunkWork  = 1 << 16
+	// inputBytes of activations in a chunk stay in the L2 cache while the rows pass.
 	inputBytes = 192 << 10
 )
 
-// parallel runs n chunks, on several goroutines if they cost enough.
 func (s *step) parallel(n, cost int, do func(member, chunk int)) {
 	if cost < worthwhile {
 		s.team.alone(n, do)
@@ -43,22 +40,19 @@ func (s *step) parallel(n, cost int, do func(member, chunk int)) {
 	s.team.run(n, do)
 }
 
-// plan is the division of a product into chunks: tokens first, then rows.
 type plan struct {
 	terms []term
 	cuts  []cut
-	n     int // chunks
+	n     int
 }
 
-// cut is the division of one term.
 type cut struct {
-	first  int // its first chunk
-	rows   int // rows in a chunk, a multiple of kernel.Tile
-	across int // chunks across the rows
-	tokens int // tokens in a chunk
+	first  int
+	rows   int // per chunk, a multiple of kernel.Tile
+	across int
+	tokens int // per chunk
 }
 
-// mul computes some terms with the input.
 func (s *step) mul(terms ...term) {
 	p := &s.plan
 	p.terms, p.cuts, p.n = append(p.terms[:0], terms...), p.cuts[:0], 0
@@ -80,7 +74,6 @@ func (t *term) cost() int {
 	return n
 }
 
-// cut divides a term of a product of the given cost among members.
 func (p *plan) cut(t *term, cost, members int) {
 	bytes := t.m.Cols
 	if t.m.floats {
@@ -89,7 +82,7 @@ func (p *plan) cut(t *term, cost, members int) {
 	n := max(t.t1-t.t0, 1)
 	times := (n*bytes + inputBytes - 1) / inputBytes
 	tokens := min(n, ((n+times-1)/times+7)/8*8)
-	tile := kernel.Tile * t.m.Cols * tokens // work of one tile
+	tile := kernel.Tile * t.m.Cols * tokens
 	want := max(chunkWork, min(cost/(8*members), 64*chunkWork))
 	c := cut{first: p.n, tokens: tokens, rows: max(1, want/max(tile, 1)) * kernel.Tile}
 	c.across = (t.hi - t.lo + c.rows - 1) / c.rows
@@ -97,7 +90,6 @@ func (p *plan) cut(t *term, cost, members int) {
 	p.n += c.across * ((t.t1 - t.t0 + tokens - 1) / tokens)
 }
 
-// mulChunk computes some rows of one term for some tokens.
 func (s *step) mulChunk(member, chunk int) {
 	p := &s.plan
 	i := sort.Search(len(p.cuts), func(i int) bool { return p.cuts[i].first > chunk }) - 1

@@ -8,18 +8,15 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// Shard makes a Runner one of several ranks that compute a model together. Each rank computes some rows of every
-// matrix and some of the heads, with its own threads and its own part of the cache; the results of stages are in
-// shared memory. Every rank's Forward gets the same batches in the same order, and returns the same result, bit-exact
-// with a single Runner's. The configurations must be equal except for Rank.
+// Shard makes a Runner one of several ranks that compute a model together, each some rows of every matrix and some
+// heads. Every rank's Forward gets the same batches in the same order, and returns a single
+// Runner's result, to the bit. The configurations must be equal except for Rank.
 type Shard struct {
 	Rank, Of int
-	// Memory is a file that all ranks map, initially empty, such as one of memfd_create. The caller may close it after
-	// Open.
+	// Memory is an initially empty file that all ranks map, as of memfd_create. The caller may close it after Open.
 	Memory *os.File
 }
 
-// validate rejects invalid ranks.
 func (s Shard) validate() error {
 	switch {
 	case s.Of == 0 && s.Rank == 0, s.Of == 1 && s.Rank == 0:
@@ -32,11 +29,10 @@ func (s Shard) validate() error {
 	return nil
 }
 
-// rows is a half-open range.
 type rows struct{ lo, hi int }
 
-// share is a rank's part of the work: key-value heads with their query heads, and rows of the matrices. Ranges of rows
-// begin at multiples of kernel.Tile; q and kv may extend beyond the heads, and so overlap.
+// share is a rank's part. Ranges of rows begin at multiples of kernel.Tile; q and kv may extend beyond the heads, and
+// so overlap.
 type share struct {
 	rank, of   int
 	kvHeads    rows
@@ -59,7 +55,7 @@ func newShare(c model.Config, s Shard) share {
 	return out
 }
 
-// heads returns the rank's key-value heads of a layer. Only one rank has layers of different shapes.
+// Only one rank has layers of different shapes.
 func (s *share) heads(l *layer) rows {
 	if s.of == 1 {
 		return rows{0, l.kvHeads}
@@ -67,7 +63,7 @@ func (s *share) heads(l *layer) rows {
 	return s.kvHeads
 }
 
-// rows returns the rows of a matrix that this rank uses in every step.
+// rows are used by this rank in every step.
 func (s *share) rows(p *packed) rows {
 	n := p.to.Rows
 	switch {
@@ -89,7 +85,7 @@ func (s *share) even(n, unit int) rows {
 	return rows{min(n, units*s.rank/s.of*unit), min(n, units*(s.rank+1)/s.of*unit)}
 }
 
-// resident returns the parts of the packed matrices that this rank uses in every step.
+// resident parts are used by this rank in every step.
 func (s *share) resident(w *weights) [][]byte {
 	var out [][]byte
 	for i := range w.matrices {

@@ -30,7 +30,7 @@ func (r *Runner) SleepKeeping(blocks []int32) error {
 	return r.sleep(1, blocks)
 }
 
-// sleep sleeps and keeps blocks of the cache; at level 2 it keeps none. mu must be held.
+// sleep is called with mu held. At level 2 it keeps no block.
 func (r *Runner) sleep(level int, keep []int32) error {
 	switch {
 	case r.closed:
@@ -98,7 +98,6 @@ func (r *Runner) Wake(ctx context.Context) error {
 	return nil
 }
 
-// reopen maps the model file again after level 2.
 func (r *Runner) reopen() error {
 	f, err := gguf.Open(r.path)
 	if err != nil {
@@ -115,10 +114,8 @@ func (r *Runner) reopen() error {
 	return nil
 }
 
-// background is the context of work that cannot be interrupted.
 var background = context.Background()
 
-// acquire gets everything that a step needs: the packed matrices, made or read, and memory for the cache.
 func (r *Runner) acquire(ctx context.Context) error {
 	if err := r.tiles.check(); err != nil {
 		r.cfg.Log.Warn("a tile file has changed and is opened again", "error", err)
@@ -141,7 +138,6 @@ func (r *Runner) acquire(ctx context.Context) error {
 	return nil
 }
 
-// openTiles packs the model, or maps the file with the packed model.
 func (r *Runner) openTiles() error {
 	if r.path != "" && r.weights.size >= r.cfg.TileFrom {
 		t, err := r.store.open(r.path, r.weights, r.cfg.Threads)

@@ -15,29 +15,26 @@ import (
 // maxStep is the most tokens computed at once. It bounds the working memory.
 const maxStep = 256
 
-// token is one position of one sequence.
 type token struct {
 	id   int32
 	pos  int
 	to   int // it sees positions before this one
 	run  int // index of its run in the part
-	row  int // of inputs
+	row  int
 	kind int // row of the embeddings of types
 
 	image []float32 // [Dim] the embedding, of an image's token; nil: the token's own
 }
 
-// run is an Item's tokens in a part: adjacent tokens of one sequence.
 type run struct {
-	first, n int // tokens
+	first, n int
 	blocks   []int32
-	state    []float32     // nil: none
-	adapter  *batchAdapter // nil: none
+	state    []float32     // may be nil
+	adapter  *batchAdapter // may be nil
 }
 
-// step is the working memory of one part of a batch. T is the number of tokens, q is
-// Heads·HeadDim, kv is KVHeads·HeadDim. Of q, k and v only the columns of the rank's own
-// heads are computed.
+// step is the working memory of one part of a batch. T is tokens, q Heads·HeadDim, kv KVHeads·HeadDim. Of q, k and v
+// only the columns of the rank's own heads are computed.
 type step struct {
 	conf    model.Config
 	weights *weights
@@ -50,11 +47,11 @@ type step struct {
 
 	tokens   []token
 	runs     []run
-	asked    []int           // tokens whose logits are wanted
-	pooled   []int           // tokens whose hidden states are wanted
-	adapters []*batchAdapter // the part's adapters, without duplicates
-	logits   []float32       // [all that are wanted, Vocab]
-	hidden   []float32       // [all that are wanted, Dim]
+	asked    []int // tokens whose logits are wanted
+	pooled   []int // tokens whose hidden states are wanted
+	adapters []*batchAdapter
+	logits   []float32 // [all that are wanted, Vocab]
+	hidden   []float32 // [all that are wanted, Dim]
 
 	sent, sentHidden int // rows of logits and hidden that earlier parts filled
 
@@ -69,28 +66,27 @@ type step struct {
 	gate    []float32 // [T, FFN or SharedFFN] or [S, ExpertFFN], of all ranks
 
 	input   input
-	site    site // the input of prepare
-	plan    plan // the input of mulChunk
-	at      int  // the current layer of rotate and attend
+	site    site
+	plan    plan
+	at      int
 	attends attendPlan
 	mix     mixture
-	members []workspace // one per goroutine
+	members []workspace
 	stages  stages
 }
 
-// workspace is one goroutine's own memory.
 type workspace struct {
 	kernel  kernel.Scratch
 	attend  kernel.Attention
 	queries []kernel.Query
-	parts   []float32 // of a unit of attention
+	parts   []float32
 	y       []float32 // [Dim]
-	grown   []float32 // an adapter's share of some rows
+	grown   []float32
 	rows    []float32 // second factor of a gated product; A·x of an adapter; inputs of a convolution
 	inputs  [][]float32
 }
 
-// stages are the team's functions, bound once so that a step does not allocate closures.
+// stages are bound once, so that a step does not allocate closures.
 type stages struct {
 	embed, inputs, settle, input, prepare, mul, rotate, attend, parts, merge, gate, delta, route, combine func(member, chunk int)
 }
@@ -110,7 +106,6 @@ func newStep(r *Runner) *step {
 	return s
 }
 
-// bytes returns the working memory in use.
 func (s *step) bytes() int64 {
 	n := s.input.bytes() + s.ropes.bytes() + int64(cap(s.attends.parts))*4
 	for _, f := range [][]float32{s.x, s.q, s.k, s.v, s.att, s.out, s.gate, s.inputs, s.mixed, s.z, s.rates, s.logits, s.hidden} {
@@ -122,12 +117,10 @@ func (s *step) bytes() int64 {
 	return n
 }
 
-// begin starts a part.
 func (s *step) begin() {
 	s.tokens, s.runs, s.asked, s.pooled, s.adapters = s.tokens[:0], s.runs[:0], s.asked[:0], s.pooled[:0], s.adapters[:0]
 }
 
-// add appends tokens lo…hi of an Item.
 func (s *step) add(it *infer.Item, lo, hi int, a *adapter) {
 	s.runs = append(s.runs, run{first: len(s.tokens), n: hi - lo, blocks: it.Blocks, state: s.states.values(it), adapter: s.adapter(a)})
 	kind := 0
@@ -151,8 +144,7 @@ func (s *step) add(it *infer.Item, lo, hi int, a *adapter) {
 	}
 }
 
-// compute computes the part. A cancelled context ends it between two layers; an unreadable page of the weights ends it
-// after the layer.
+// A cancelled context ends compute between two layers; an unreadable page of the weights after the layer.
 func (s *step) compute(ctx context.Context) error {
 	n := len(s.tokens)
 	if n == 0 {
@@ -175,7 +167,7 @@ func (s *step) compute(ctx context.Context) error {
 	return s.output()
 }
 
-// check ends the part after a failure, in every rank after the same layer.
+// check ends the part in every rank after the same layer.
 func (s *step) check(ctx context.Context) error {
 	err := s.team.err()
 	if err == nil && ctx.Err() != nil {
@@ -204,21 +196,20 @@ func (s *step) resize(n int) {
 	}
 }
 
-// heads returns the most values of queries and of keys that a token has in any layer.
+// heads returns the most values of queries and of keys of a token in any layer.
 func heads(c *model.Config) (q, kv int) {
 	return c.Heads * max(c.HeadDim, c.LocalHeadDim), max(c.KVHeads*c.HeadDim, c.LocalKVHeads*c.LocalHeadDim)
 }
 
-// widths returns the most values of out and of gate that a token has in any layer.
+// widths returns the most values of out and of gate of a token in any layer.
 func widths(c *model.Config) (out, gate int) {
 	return c.Dim * max(c.ExpertsUsed, 1), max(c.FFN, c.OwnFFN, c.SharedFFN, c.ExpertsUsed*c.ExpertFFN, c.LayerInput)
 }
 
-// runLayer computes one layer. Before it, s.site holds what the previous layer left to add to x; after it, what this
-// one left.
+// runLayer adds to x what the previous layer left in s.site; afterwards s.site holds what this one left.
 func (s *step) runLayer(l *layer) error {
 	c, sh := &s.conf, &s.share
-	var from []float32 // the input of O
+	var from []float32
 	if l.deltaGate != nil {
 		s.deltaNet(l)
 		from = s.z
@@ -246,8 +237,7 @@ func (s *step) runLayer(l *layer) error {
 	return err
 }
 
-// attend computes a layer's attention for all tokens, up to the matrix O. In the last layer only those with a wanted output
-// remain.
+// attend computes attention up to the matrix O. In the last layer only tokens with a wanted output remain.
 func (s *step) attend(l *layer) []float32 {
 	c, n, sh := &s.conf, len(s.tokens), &s.share
 	qw, kvw := c.Heads*l.headDim, l.kvHeads*l.headDim
@@ -278,7 +268,6 @@ func (s *step) attend(l *layer) []float32 {
 	return s.att
 }
 
-// layerInputs computes the inputs of all layers.
 func (s *step) layerInputs() {
 	n, width := len(s.tokens), s.conf.Layers*s.conf.LayerInput
 	s.inputs = resize(s.inputs, n*width)
@@ -287,7 +276,6 @@ func (s *step) layerInputs() {
 	s.parallel(n, n*width*4, s.stages.inputs)
 }
 
-// inputsChunk adds one token's embeddings to its layers' inputs.
 func (s *step) inputsChunk(member, i int) {
 	c, w := &s.conf, &s.members[member]
 	width := c.Layers * c.LayerInput
@@ -303,7 +291,6 @@ func (s *step) inputsChunk(member, i int) {
 	kernel.Scale(x, math.Sqrt2/2)
 }
 
-// layerInput adds a layer's input to x, by way of two matrices.
 func (s *step) layerInput(l *layer) {
 	c, n := &s.conf, len(s.tokens)
 	s.parallel(n, n*c.Dim*4, s.stages.settle)
@@ -322,8 +309,7 @@ func (s *step) inputChunk(_, i int) {
 	kernel.GELUMul(s.gate[i*n:][:n], s.inputs[(s.tokens[i].row*s.conf.Layers+s.at)*n:][:n])
 }
 
-// prune drops the tokens without wanted output, and returns how many remain: once the last layer's keys and values are
-// stored, the others are not needed.
+// prune drops tokens without wanted output: once the last layer's keys and values are stored, they are not needed.
 func (s *step) prune() int {
 	c, qw := &s.conf, s.conf.Heads*s.weights.layers[s.at].headDim
 	asked, pooled, n := s.asked, s.pooled, 0
@@ -379,7 +365,6 @@ func (s *step) dense(l *layer, width int, gate, down lora.Target) error {
 	return nil
 }
 
-// output computes the wanted logits and hidden states.
 func (s *step) output() error {
 	c := &s.conf
 	for _, i := range s.pooled {
@@ -405,14 +390,9 @@ func (s *step) output() error {
 			}
 		}
 	}
-	err := s.team.err()
-	if e := s.ex.agree(err); e != nil {
-		return fmt.Errorf("forward pass: %w", e)
-	}
-	return nil
+	return s.check(background)
 }
 
-// embedChunk decodes one token's embedding.
 func (s *step) embedChunk(_, i int) {
 	c := &s.conf
 	x := s.x[i*c.Dim:][:c.Dim]
@@ -435,14 +415,13 @@ func (s *step) embedChunk(_, i int) {
 	}
 }
 
-// ropes holds the angles of positions, computed when a position is first used.
+// ropes are the angles of positions, computed by page when a position is first used.
 type ropes struct {
 	model *model.Model
 	half  [2]int // of each kind, RopeDim/2
 	pages [][]float32
 }
 
-// ropePage is the number of positions whose angles are computed together.
 const ropePage = 64
 
 func newRopes(m *model.Model) *ropes {
@@ -450,7 +429,6 @@ func newRopes(m *model.Model) *ropes {
 	return &ropes{model: m, half: [2]int{c.RopeDim / 2, cmp.Or(c.LocalRopeDim, c.RopeDim) / 2}}
 }
 
-// page computes the page of a position's angles, if it is missing.
 func (r *ropes) page(pos int) {
 	p := pos / ropePage
 	for len(r.pages) <= p {
@@ -470,7 +448,6 @@ func (r *ropes) page(pos int) {
 	}
 }
 
-// angles returns a position's cosines and sines, whose page must exist.
 func (r *ropes) angles(kind, pos int) (cos, sin []float32) {
 	n := r.half[kind]
 	at := r.pages[pos/ropePage][2*(kind*ropePage*r.half[0]+pos%ropePage*n):][:2*n]
@@ -485,7 +462,7 @@ func (r *ropes) bytes() int64 {
 	return int64(n) * 4
 }
 
-// resize returns a slice of n values, reusing memory if it is large enough. The contents are undefined.
+// resize reuses memory if it is large enough. The contents are undefined.
 func resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)

@@ -9,47 +9,45 @@ import (
 	"time"
 )
 
-// spinTime is how long an idle member looks for work, and a caller for the end of its job, before it parks. It is
-// longer than the gaps between the stages of a step, and too short to be noticed.
+// spinTime is how long members and callers spin before they park. It is longer than the gaps between the stages of a
+// step.
 const spinTime = 50 * time.Microsecond
 
 // team runs chunks of work on several goroutines, including the caller's. The first job that needs members starts
-// them, and stop ends them. run does not wait for a member that has not begun: a late member finds nothing to take.
-// Only one goroutine may use a team at a time. The same goroutine must call stop.
+// them. run does not wait for a member that has not begun. Only one goroutine may use a team.
 type team struct {
-	size    int // goroutines, including the caller's
+	size    int
 	guarded func(address uintptr) bool
 	running bool
 
-	// do is the job. run writes it before state. Every goroutine that took a chunk from state reads it. run does not
-	// return, and so does not write it again, before that chunk is done.
+	// do is the job. run writes it before state; every goroutine that took a chunk from state reads it. run does not
+	// return before that chunk is done.
 	do func(member, chunk int)
-	// state holds the number of chunks in the upper half, and the number of taken ones in the lower. A goroutine takes
-	// a chunk by adding one; if the old value was not below the number of chunks, there was none. Each member exceeds
-	// it by at most one.
+	// state holds the number of chunks in the upper half, and the number of taken ones in the lower. A goroutine
+	// takes a chunk by adding one; if the old value was not below the number of chunks, there was none. Each member
+	// exceeds it by at most one.
 	state atomic.Uint64
 	_     [64]byte // keeps state and done, which members write all the time, apart from the rest
 	done  atomic.Int32
 	_     [64]byte
 
-	fault   atomic.Pointer[error] // the first fault since the last call of err
+	fault   atomic.Pointer[error] // the first since the last call of err
 	waiting atomic.Bool           // the caller waits for finished
 	parked  atomic.Int32
 	ending  atomic.Bool
 	// wake is sent to by run and stop and received from by parked members. It holds one token per member; an extra
-	// token only makes a member look for work once.
+	// one is harmless.
 	wake chan struct{}
-	// finished is sent to by the member that finishes a job whose caller has parked, and received from by run. It
-	// holds one token; an extra token only makes run check once more.
+	// finished is sent to by the member that finishes a job whose caller has parked, and received from by run. An
+	// extra token is harmless.
 	finished chan struct{}
 	members  sync.WaitGroup
 }
 
-// errFault is returned by err if guarded memory could not be read.
 var errFault = errors.New("a mapped file could not be read: it was truncated, or its disk failed")
 
-// run calls do once for each chunk 0…n-1, and returns when all are done. member is the index of the goroutine, below
-// size. A chunk that faults in guarded memory ends there, and err reports it; do must not panic otherwise.
+// run calls do once for each chunk 0…n-1, and returns when all are done. member is below size. A chunk that faults in
+// guarded memory ends there, and err reports it; do must not panic otherwise.
 func (t *team) run(n int, do func(member, chunk int)) {
 	if n <= 0 {
 		return
@@ -76,7 +74,7 @@ func (t *team) alone(n int, do func(member, chunk int)) {
 	}
 }
 
-// from runs chunks from i on, up to one that faults, and returns the number of the next.
+// from returns the chunk after one that faults.
 func (t *team) from(i, n int, do func(member, chunk int)) (next int) {
 	defer func() {
 		if i < n {
@@ -90,8 +88,7 @@ func (t *team) from(i, n int, do func(member, chunk int)) (next int) {
 	return n
 }
 
-// wait returns when n chunks are done. It spins, then parks: the OS may have descheduled a member in the middle of a
-// chunk, and the member may need this CPU.
+// wait spins, then parks: a descheduled member may need this CPU.
 func (t *team) wait(n int32) {
 	var s spinner
 	for t.done.Load() < n {
@@ -107,13 +104,12 @@ func (t *team) wait(n int32) {
 	}
 }
 
-// work takes chunks until none is left.
 func (t *team) work(member int) {
 	for !t.take(member) {
 	}
 }
 
-// take computes chunks until none is left, and then returns true, or until one faults.
+// take returns false after a chunk that faulted.
 func (t *team) take(member int) (all bool) {
 	var n int32
 	defer func() {
@@ -138,14 +134,13 @@ func (t *team) take(member int) (all bool) {
 	}
 }
 
-// count marks a chunk of a job of n as done.
 func (t *team) count(n int32) {
 	if t.done.Add(1) == n && t.waiting.Load() {
 		nudge(t.finished)
 	}
 }
 
-// failed records a chunk's panic, if it is a fault in guarded memory; otherwise it is a bug, and panics again.
+// failed records a fault in guarded memory. Other panics are bugs, and panic again.
 func (t *team) failed(r any) {
 	f, ok := r.(fault)
 	if !ok || t.guarded == nil || !t.guarded(f.Addr()) {
@@ -155,7 +150,7 @@ func (t *team) failed(r any) {
 	t.fault.CompareAndSwap(nil, &err)
 }
 
-// fault is the runtime's panic value under SetPanicOnFault: the address could not be read.
+// fault is the runtime's panic value under SetPanicOnFault.
 type fault interface {
 	error
 	Addr() uintptr
@@ -163,7 +158,6 @@ type fault interface {
 
 func unreadable(f fault) error { return fmt.Errorf("%w (%w)", errFault, f) }
 
-// err returns the first fault since the last call.
 func (t *team) err() error {
 	if p := t.fault.Swap(nil); p != nil {
 		return *p
@@ -171,7 +165,6 @@ func (t *team) err() error {
 	return nil
 }
 
-// nudge sends a token without blocking: a full channel already has one for the receiver.
 func nudge(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -214,7 +207,6 @@ func (t *team) member(id int) {
 	}
 }
 
-// stop ends the members and waits for them. The team can be used again.
 func (t *team) stop() {
 	if !t.running {
 		return
@@ -227,7 +219,6 @@ func (t *team) stop() {
 	t.running = false
 }
 
-// spinner busy-waits for a short time. The zero value is ready.
 type spinner struct {
 	turns int
 	since time.Time

@@ -14,19 +14,16 @@ import (
 	"time"
 )
 
-// strayAge is the age at which an unfinished file counts as abandoned.
 const strayAge = 24 * time.Hour
 
-// tileCache is a folder of tile files, shared by all processes of a user. Files are never changed once they have their
-// final name; a process that has one mapped keeps it when another deletes it. Use updates a file's time, and the least
-// recently used files are deleted beyond the limit.
+// tileCache is a folder of tile files, shared by all processes of a user. Finished files never change; a process that
+// has one mapped keeps it when another deletes it.
 type tileCache struct {
 	dir   string
 	limit int64
 	log   *slog.Logger
 }
 
-// open maps the tiles of the model file at path, after making the file if needed, and binds the matrices to it.
 func (c *tileCache) open(path string, w *weights, threads int) (*tiles, error) {
 	if w.size > c.limit {
 		return nil, fmt.Errorf("it has %d bytes, all tile files together may have %d: raise the limit (--tile-limit)", w.size, c.limit)
@@ -41,7 +38,6 @@ func (c *tileCache) open(path string, w *weights, threads int) (*tiles, error) {
 	file := filepath.Join(c.dir, hex.EncodeToString(key[:16])+tileSuffix)
 	t, err := c.existing(file, w, key)
 	if err != nil {
-		// One process packs; the others wait and use its file.
 		unlock := c.lock(file)
 		defer unlock()
 		if t, err = c.existing(file, w, key); err != nil {
@@ -55,14 +51,13 @@ func (c *tileCache) open(path string, w *weights, threads int) (*tiles, error) {
 	return t, nil
 }
 
-// existing maps an existing file, and marks it as used.
 func (c *tileCache) existing(file string, w *weights, key []byte) (*tiles, error) {
 	t, err := openTiles(file, w, key)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	_ = os.Chtimes(file, now, now) // on a read-only disk it is not deleted either
+	_ = os.Chtimes(file, now, now) // marks it as used; on a read-only disk it is not deleted either
 	return t, nil
 }
 
@@ -79,8 +74,7 @@ func (c *tileCache) create(file string, w *weights, key []byte, threads int) (*t
 	return openTiles(file, w, key)
 }
 
-// lock blocks while other processes make the same file. If files cannot be locked, each process makes the file, and
-// the last one stays.
+// If files cannot be locked, each process makes the file, and the last one stays.
 func (c *tileCache) lock(file string) (unlock func()) {
 	f, err := os.OpenFile(file+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -92,12 +86,11 @@ func (c *tileCache) lock(file string) (unlock func()) {
 	return func() { _ = f.Close() } // unlocks; nothing was written
 }
 
-// evict deletes the least recently used files until at most limit bytes remain, and abandoned files. keep is not
-// deleted.
+// evict deletes abandoned files, and the least recently used ones, except keep, beyond limit bytes.
 func (c *tileCache) evict(limit int64, keep string) {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
-		return // what cannot be listed is not deleted; the write that follows tells
+		return
 	}
 	var files []fs.FileInfo
 	var total int64
@@ -128,6 +121,6 @@ func (c *tileCache) remove(name string) {
 		c.log.Warn("an old tile file cannot be deleted", "error", err)
 		return
 	}
-	_ = os.Remove(filepath.Join(c.dir, name+".lock")) // most have one
+	_ = os.Remove(filepath.Join(c.dir, name+".lock"))
 	c.log.Info("an old tile file was deleted", "file", name)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// A tile file holds a model's packed matrices. It begins with a header, in little endian:
+// A tile file begins with a header, in little endian:
 //
 //	8 bytes   "RSTILES1"
 //	8 bytes   size of the whole file
@@ -24,8 +24,7 @@ import (
 //	4 bytes   number of matrices
 //	4 bytes   for each matrix: CRC-32C of a sample of it
 //
-// The matrices begin at the next multiple of headerAlign. Their offsets follow from the model and are part of the key,
-// so the file does not list them.
+// The packed matrices begin at the next multiple of headerAlign. The key covers their offsets.
 const (
 	tileMagic   = "RSTILES1"
 	tileSuffix  = ".tiles"
@@ -36,8 +35,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// identify writes to h what distinguishes a model file, without reading it all: size, modification time, the
-// beginning, and samples of the rest.
+// identify does not read the whole file.
 func identify(h io.Writer, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -61,7 +59,6 @@ func identify(h io.Writer, path string) error {
 	return nil
 }
 
-// tileKey returns the key of a model's tile file.
 func tileKey(path string, w *weights) ([]byte, error) {
 	id, h := sha256.New(), sha256.New()
 	for _, part := range ggufname.Parts(path) {
@@ -77,12 +74,10 @@ func tileKey(path string, w *weights) ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// headerBytes returns the offset of the matrices.
 func headerBytes(w *weights) int64 {
 	return (fixedHeader + 4*int64(len(w.matrices)) + headerAlign - 1) / headerAlign * headerAlign
 }
 
-// header returns the header for tiles mem.
 func header(w *weights, key, mem []byte) []byte {
 	out := make([]byte, fixedHeader, headerBytes(w))
 	copy(out, tileMagic)
@@ -98,14 +93,12 @@ func header(w *weights, key, mem []byte) []byte {
 	return out[:cap(out)]
 }
 
-// sample returns a part of matrix i.
 func sample(m []byte, i int) []byte {
 	n := min(len(m), sampleBytes)
 	at := int(uint64(i)*2654435761>>4%uint64(len(m)-n+1)) &^ (align - 1)
 	return m[at : at+n]
 }
 
-// openTiles maps a tile file. The error describes what is wrong with it.
 func openTiles(path string, w *weights, key []byte) (*tiles, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -141,9 +134,7 @@ func (t *tiles) verify(f *os.File, w *weights, key []byte) error {
 	})
 }
 
-// writeTiles packs the model into a new file at path. It has another name until it is complete, so no process maps a
-// partial file. Its mode is 0400: processes of the same user can't open it for writing or truncate it, unless they are
-// privileged or change the mode first.
+// The file has another name until it is complete. Its mode is 0400, so that other processes can't truncate it.
 func writeTiles(path string, w *weights, key []byte, threads int) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {
@@ -165,7 +156,6 @@ func writeTiles(path string, w *weights, key []byte, threads int) error {
 	return nil
 }
 
-// fill writes the matrices, then the header.
 func fill(f *os.File, w *weights, key []byte, threads int) error {
 	begin := headerBytes(w)
 	if err := f.Truncate(begin + w.size); err != nil {

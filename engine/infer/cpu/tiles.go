@@ -12,16 +12,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// pieceBytes is the size of a job of packing or reading.
 const pieceBytes = 4 << 20
 
-// tiles is the memory that holds the packed matrices: a mapped file, or anonymous memory.
+// tiles holds the packed matrices: a mapped file, or anonymous memory.
 type tiles struct {
-	mem  []byte   // nil: not there
-	file *os.File // nil: anonymous
+	mem  []byte
+	file *os.File
 }
 
-// pack packs a rank's matrices into anonymous memory; the others take no pages.
 func (t *tiles) pack(w *weights, s *share, threads int) error {
 	mem, err := mapAnonymous(int(max(w.size, 1)))
 	if err != nil {
@@ -39,7 +37,7 @@ func (t *tiles) pack(w *weights, s *share, threads int) error {
 	return nil
 }
 
-// mapFile maps a file of tiles, whose matrices begin at offset. t owns the file then.
+// mapFile owns the file if it succeeds.
 func (t *tiles) mapFile(f *os.File, size int64) error {
 	mem, err := mapShared(f.Fd(), int(size), false)
 	if err != nil {
@@ -49,7 +47,7 @@ func (t *tiles) mapFile(f *os.File, size int64) error {
 	return nil
 }
 
-// contains reports whether an address is in a mapped file, and so may fault.
+// contains reports whether an address may fault.
 func (t *tiles) contains(p uintptr) bool {
 	if t.file == nil || t.mem == nil {
 		return false
@@ -66,7 +64,6 @@ func (t *tiles) rest() error {
 	return dropPages(t.mem)
 }
 
-// check returns an error if a mapped file has another size.
 func (t *tiles) check() error {
 	if t.file == nil {
 		return nil
@@ -81,7 +78,7 @@ func (t *tiles) check() error {
 	return nil
 }
 
-// close frees everything. It may be called twice.
+// close may be called twice.
 func (t *tiles) close() error {
 	var err error
 	if t.mem != nil {
@@ -94,7 +91,6 @@ func (t *tiles) close() error {
 	return err
 }
 
-// readIn maps the pages of some parts of the tiles, reading them if needed.
 func (t *tiles) readIn(ctx context.Context, parts [][]byte, threads int) error {
 	if t.file == nil {
 		return nil
@@ -134,7 +130,7 @@ func touch(b []byte) {
 	touched.Store(uint32(sum))
 }
 
-// inParallel runs jobs on some goroutines and returns the first error, after which no job begins. A fault in mapped memory is an error too.
+// No job begins after the first error. A fault in mapped memory is an error too.
 func inParallel[T any](jobs []T, threads int, do func(T) error) error {
 	all, ctx := errgroup.WithContext(context.Background())
 	all.SetLimit(threads)

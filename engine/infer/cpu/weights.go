@@ -10,11 +10,10 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// weights is the model in the form that steps use. Vectors are on the heap; the matrices' Data points into the packed
-// matrices.
+// weights is the model in the form that steps use. The matrices' Data points into the packed matrices.
 type weights struct {
 	embed      *matrix // [Vocab, Dim]
-	inputEmbed *matrix // as in model.Model; nil if there is none
+	inputEmbed *matrix // as in model.Model; may be nil
 	inputProj  *matrix
 	inputNorm  []float32
 	output     *matrix // [Vocab, Dim]; embed itself if the file ties them
@@ -28,31 +27,31 @@ type weights struct {
 	score            []float32
 	scoreBias        float32
 
-	matrices []packed // all of them, in the order in which they are packed
-	size     int64    // of all packed matrices, one after another
+	matrices []packed
+	size     int64
 }
 
 // layer mirrors model.Layer.
 type layer struct {
 	model.Vectors
-	ones []float32 // norm of values, or factors of a convolution; nil: none
+	ones []float32 // norm of values, or factors of a convolution; may be nil
 
-	unitQ, unitK []float32 // norms that make a delta net's queries 1/√DeltaDim and its keys 1 long; nil without
+	unitQ, unitK []float32 // make queries 1/√DeltaDim and keys 1 long
 
-	q, k, v, o           *matrix   // k and v may be nil
-	qkv                  []*matrix // all that have the same input
-	deltaGate            *matrix   // of a delta net, whose only others here are q and o
+	q, k, v, o           *matrix // k and v may be nil
+	qkv                  []*matrix
+	deltaGate            *matrix // of a delta net, whose only others here are q and o
 	alpha, beta          *matrix
 	gated                bool
 	gate, up, down       *matrix // nil in a mixture of experts without a shared one; gate in BERT too
-	inputGate, inputDown *matrix // nil if there is none
+	inputGate, inputDown *matrix // may be nil
 
 	router *matrix // nil without experts
 	gates  []*matrix
 	ups    []*matrix
 	downs  []*matrix
-	all    []*matrix // gates and ups
-	first  []*matrix // router, and gate and up of the shared expert
+	all    []*matrix
+	first  []*matrix
 
 	scale            float32
 	window, ropeKind int
@@ -60,19 +59,17 @@ type layer struct {
 	source           int
 }
 
-// matrix is a packed matrix.
 type matrix struct {
 	kernel.Matrix
 	floats bool // multiplied with float activations, else with 8-bit integers
 	tile   int  // bytes of kernel.Tile rows
 }
 
-// part returns rows lo…hi as a matrix; lo must be a multiple of kernel.Tile.
+// part returns rows lo…hi; lo must be a multiple of kernel.Tile.
 func (m *matrix) part(lo, hi int) kernel.Matrix {
 	return kernel.Matrix{Rows: hi - lo, Cols: m.Cols, Type: m.Type, Data: m.Data[lo/kernel.Tile*m.tile:]}
 }
 
-// part returns rows lo…hi of a matrix outside the model.
 func part(m *kernel.Matrix, lo, hi int) kernel.Matrix {
 	w := matrix{Matrix: *m, tile: kernel.PackedBytes(m.Type, kernel.Tile, m.Cols)}
 	return w.part(lo, hi)
@@ -87,29 +84,26 @@ func newMatrix(t gguf.Type, rows, cols int) *matrix {
 	}
 }
 
-// packed is one matrix, with its source and destination.
 type packed struct {
 	from       model.Matrix
 	to         *matrix
 	role       role
-	at, length int64 // its place among the packed matrices
+	at, length int64
 }
 
-// role is how a matrix is divided between ranks.
 type role uint8
 
 const (
-	byRows    role = iota // an equal share of rows
-	byHeads               // rows of the rank's query heads
-	byKVHeads             // rows of the rank's key-value heads
-	whole                 // every rank uses all of it
-	looked                // single rows are looked up, by any rank
+	byRows role = iota
+	byHeads
+	byKVHeads
+	whole  // every rank uses all of it
+	looked // single rows are looked up, by any rank
 )
 
-// align is the alignment of packed matrices: a cache line.
+// align is a cache line.
 const align = 64
 
-// newWeights lays out a model's matrices. The error names a matrix that cannot be packed.
 func newWeights(m *model.Model) (*weights, error) {
 	b := &builder{w: &weights{}}
 	w := b.w
@@ -147,7 +141,6 @@ func newWeights(m *model.Model) (*weights, error) {
 	return w, b.err
 }
 
-// rank returns the classifier's score for the normed hidden state of a pair's first token.
 func (w *weights) rank(x []float32) float32 {
 	dot := func(row []float32) (sum float64) {
 		for i, v := range row {
@@ -165,7 +158,6 @@ func (w *weights) rank(x []float32) float32 {
 	return float32(dot(w.score) + float64(w.scoreBias))
 }
 
-// builder keeps the first error.
 type builder struct {
 	w      *weights
 	prefix string
@@ -219,7 +211,7 @@ func (b *builder) matrix(name string, m *model.Matrix, r role) *matrix {
 	return to
 }
 
-// bind points all matrices into mem, which holds them packed; nil unbinds them.
+// bind points all matrices into mem; nil unbinds them.
 func (w *weights) bind(mem []byte) {
 	for i := range w.matrices {
 		p := &w.matrices[i]
@@ -230,20 +222,17 @@ func (w *weights) bind(mem []byte) {
 	}
 }
 
-// sameLayout reports whether another model's matrices have the same types, sizes and offsets.
 func (w *weights) sameLayout(other *weights) bool {
 	return slices.EqualFunc(w.matrices, other.matrices, func(a, b packed) bool {
 		return a.at == b.at && a.length == b.length && a.from.Type == b.from.Type && a.from.Rows == b.from.Rows && a.from.Cols == b.from.Cols
 	})
 }
 
-// piece is some rows of a matrix: a job of packing.
 type piece struct {
 	*packed
 	lo, hi int
 }
 
-// pieces divides a rank's matrices into pieces of about size packed bytes.
 func (w *weights) pieces(size int64, s *share) []piece {
 	var out []piece
 	for i := range w.matrices {
@@ -261,12 +250,10 @@ func (w *weights) pieces(size int64, s *share) []piece {
 	return out
 }
 
-// span returns the piece's offset and length in the packed matrices.
 func (p piece) span() (at, length int64) {
 	return p.at + int64(p.lo/kernel.Tile*p.to.tile), int64(kernel.PackedBytes(p.to.Type, p.hi-p.lo, p.to.Cols))
 }
 
-// pack packs the piece into dst, which has exactly its size.
 func (p piece) pack(dst []byte) error {
 	line := len(p.from.Data) / p.from.Rows
 	src := p.from.Data[p.lo*line : p.hi*line]

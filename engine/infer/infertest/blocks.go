@@ -6,10 +6,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// Blocks returns the bytes of n values of a type with random codes and with scales that are
-// finite and of common sizes, for tests of decoders and of multiplication. The same
-// arguments give the same bytes. It panics if n is no whole number of blocks or the
-// type is not decodable.
+// Blocks returns the bytes of n values of a type with random codes and with finite scales of common sizes. The same
+// arguments give the same bytes. It panics if n is no whole number of blocks or the type is not decodable.
 func Blocks(t gguf.Type, n int) []byte {
 	size, err := t.RowBytes(n)
 	if err != nil || !t.Decodable() {
@@ -25,21 +23,20 @@ func Blocks(t gguf.Type, n int) []byte {
 		block := b[at:][:step]
 		switch t {
 		case gguf.F32:
-			block[3] = block[3]&0x80 | 0x3e // 0.06 … 0.5, with any sign
+			block[3] = block[3]&0x80 | 0x3e // any sign
 		case gguf.F16, gguf.BF16:
 			block[1] = block[1]&0x80 | 0x3a | block[1]&1
 		case gguf.MXFP4:
 			block[0] = 112 + block[0]%16
 		default:
 			for _, h := range halves(t) {
-				block[h+1] = block[h+1]&0x83 | 0x24 // an exponent of 2^-6
+				block[h+1] = block[h+1]&0x83 | 0x24
 			}
 		}
 	}
 	return b
 }
 
-// halves returns the offsets of the halves in a block.
 func halves(t gguf.Type) []int {
 	switch t {
 	case gguf.Q4_1, gguf.Q5_1, gguf.Q4_K, gguf.Q5_K:

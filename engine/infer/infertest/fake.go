@@ -11,10 +11,9 @@ import (
 
 var _ infer.Inferencer = (*Fake)(nil)
 
-// Fake is an infer.Inferencer without arithmetic. It stores token numbers instead of keys and values. It computes
-// logits from the tokens in the Item's blocks and from the adapter's name. So a caller that confuses blocks, positions
-// or chunks gets different tokens. It gets an error for a position not written since the last Wake, or written with
-// another adapter.
+// Fake is an infer.Inferencer without arithmetic. Its logits depend on the tokens in the Item's blocks and the
+// adapter's name, so a caller that confuses blocks, positions or chunks gets different tokens. A position not written
+// since the last Wake, or with another adapter, is an error.
 //
 // Set the fields before the first call. The zero value works.
 type Fake struct {
@@ -23,11 +22,10 @@ type Fake struct {
 	Shape model.Config
 	// Count and Size are the cache's geometry. 0: 64 blocks of 16.
 	Count, Size int
-	// Next chooses the token after a sequence, whose logit is 10. The other logits are between 0 and 1 and depend on
-	// all tokens. nil: a token that depends on all tokens.
+	// Next chooses the token after a sequence, whose logit is 10; others are below 1. nil: a token that depends on
+	// all tokens.
 	Next func(sequence []int32) int32
-	// Before runs at the start of each Forward, with the lock held; an error ends it. It may wait, count, or fail on
-	// purpose.
+	// Before runs at the start of each Forward, with the lock held; an error ends it.
 	Before func(ctx context.Context, b *infer.Batch) error
 	// Bytes is the result of MemoryBytes while awake.
 	Bytes int64
@@ -36,7 +34,6 @@ type Fake struct {
 	steps []infer.Batch
 }
 
-// position is the cache's content for one position.
 type position struct {
 	token   int32
 	adapter int32
@@ -147,7 +144,6 @@ func (f *Fake) record(b *infer.Batch) {
 	f.steps = append(f.steps, infer.Batch{Items: items, Copies: slices.Clone(b.Copies)})
 }
 
-// write stores an Item's tokens and returns its whole sequence from the cache.
 func (f *Fake) write(it *infer.Item, size int) ([]int32, error) {
 	at := func(pos int) *position { return &f.Cache[int(it.Blocks[pos/size])*size+pos%size] }
 	for j, t := range it.Tokens {
@@ -167,7 +163,6 @@ func (f *Fake) write(it *infer.Item, size int) ([]int32, error) {
 	return seq, nil
 }
 
-// answer returns an Item's wanted output.
 func (f *Fake) answer(it *infer.Item, seq []int32) (logits, hidden []float32) {
 	switch it.Want {
 	case infer.Last:
@@ -184,7 +179,6 @@ func (f *Fake) answer(it *infer.Item, seq []int32) (logits, hidden []float32) {
 	return logits, hidden
 }
 
-// hash returns FNV-1a of the adapter's name and all tokens.
 func (f *Fake) hash(adapter int32, seq []int32) uint32 {
 	h := uint32(2166136261)
 	if a := f.Adapters[adapter]; a != nil {
@@ -198,7 +192,6 @@ func (f *Fake) hash(adapter int32, seq []int32) uint32 {
 	return h
 }
 
-// values returns n numbers between 0 and 1 that depend on h.
 func values(h uint32, n int) []float32 {
 	out := make([]float32, n)
 	for i := range out {

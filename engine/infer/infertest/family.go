@@ -2,7 +2,6 @@ package infertest
 
 import "strings"
 
-// family is the common tokenizer configuration of a model family, besides its kind.
 type family struct {
 	front, back   []string // special tokens before, in SPM, and after all others
 	bos, eos, eot string
@@ -10,11 +9,10 @@ type family struct {
 	template      string
 }
 
-// Template is the chat template of generated models, except gemma and phi3: ChatML.
+// Template is the chat template of generated models without one of their family's: ChatML.
 const Template = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}" +
 	"{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 
-// Gemma calls the assistant model, and has no system message.
 const templateGemma = "{{ bos_token }}{% for message in messages %}" +
 	"{% if message['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" +
 	"{{ '<start_of_turn>' + ('model' if message['role'] == 'assistant' else message['role']) + '\n' + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}" +
@@ -23,11 +21,9 @@ const templateGemma = "{{ bos_token }}{% for message in messages %}" +
 const templatePhi3 = "{% for message in messages %}{{ '<|' + message['role'] + '|>\n' + message['content'] + '<|end|>\n' }}{% endfor %}" +
 	"{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}{% endif %}"
 
-// templateHarmony is the format of gpt-oss.
 const templateHarmony = "{% for message in messages %}{{ '<|start|>' + message['role'] + ('<|channel|>final' if message['role'] == 'assistant' else '') + " +
 	"'<|message|>' + message['content'] + '<|end|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}"
 
-// family returns the architecture's family.
 func (s Spec) family() family {
 	switch {
 	case strings.HasPrefix(s.Arch, "gemma"):

@@ -18,14 +18,14 @@ import (
 type Golden struct {
 	Name   string // variant and type, as gemma2/Q4_K
 	Spec   Spec
-	SHA256 string // of the file
+	SHA256 string
 	Runs   []GoldenRun
 }
 
 // GoldenRun is one prompt and its continuation.
 type GoldenRun struct {
 	IDs    []int32
-	Logits Halves  // after the last of IDs
+	Logits Halves
 	Greedy []int32 // the best token after IDs, after IDs and that token, and so on
 	Ties   []int   // steps at which the two best are so close that rounding decides
 }
@@ -59,9 +59,9 @@ func (h *Halves) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Check compares an answer to one of g's runs: got[0] are the logits after its IDs, got[i] the logits after IDs and
-// the first i of Greedy. It returns the cosine between got[0] and llama.cpp's logits. The error says that it is below
-// 0.999, for F32 below 0.99999, or at which step (except Ties) another token is the best.
+// Check compares an answer to one of g's runs: got[i] are the logits after IDs and the first i of Greedy. It returns
+// the cosine of got[0] to llama.cpp's logits, and an error if it is below 0.999, for F32 0.99999, or if another token
+// is the best (except at Ties).
 func (g *Golden) Check(r *GoldenRun, got [][]float32) (cosine float64, err error) {
 	least := 0.999
 	if g.exact() {
@@ -88,11 +88,9 @@ func (g *Golden) Check(r *GoldenRun, got [][]float32) (cosine float64, err error
 	return cosine, nil
 }
 
-// exact reports whether only sums are rounded.
 func (g *Golden) exact() bool { return g.Spec.Type == gguf.F32 && len(g.Spec.Mix) == 0 }
 
-// Near returns the gap between the two best logits below which rounding may decide. All types but F32 round the
-// factors of the weights, and each implementation does it in its own way.
+// Near returns the gap between the two best logits below which rounding may decide.
 func (g *Golden) Near() float32 {
 	if g.exact() {
 		return 0.01
@@ -100,7 +98,7 @@ func (g *Golden) Near() float32 {
 	return 0.15
 }
 
-// Cosine returns the cosine of the angle between two vectors of the same length; NaN if one is zero.
+// Cosine returns the cosine of two vectors of the same length; NaN if one is zero.
 func Cosine(a, b []float32) float64 {
 	var ab, aa, bb float64
 	for i, x := range a {
@@ -110,10 +108,8 @@ func Cosine(a, b []float32) float64 {
 	return ab / math.Sqrt(aa*bb)
 }
 
-// goldenTypes are the types in which every family is checked; llama is checked in all.
 var goldenTypes = []gguf.Type{gguf.F32, gguf.F16, gguf.BF16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q5_K, gguf.Q6_K}
 
-// goldenFamilies are models of the usual shape, goldenVariants have features that only some models have.
 var (
 	goldenFamilies = map[string]Spec{
 		"llama":    {KVHeads: 2, Untied: true},
@@ -147,11 +143,10 @@ var (
 	}
 )
 
-// goldenContext is the context length of the reference and of the models.
 const goldenContext = 512
 
-// GoldenSpecs returns the models for which there are goldens, without answers, ordered by name. The name before the
-// slash is the file's.
+// GoldenSpecs returns the models that have goldens, without answers, ordered by name. The name before the slash is
+// the file's.
 func GoldenSpecs() []Golden {
 	var out []Golden
 	add := func(name string, s Spec, t gguf.Type) {
@@ -187,8 +182,7 @@ func GoldenSpecs() []Golden {
 	return out
 }
 
-// GoldenPrompts returns the prompts for a vocabulary: short, a few windows long, and longer than the context
-// before it was extended.
+// GoldenPrompts returns the prompts for a vocabulary.
 func GoldenPrompts(vocab int) [][]int32 {
 	r := rand.New(rand.NewPCG(5, 17))
 	var out [][]int32
@@ -236,7 +230,7 @@ func Goldens() ([]Golden, error) {
 	return all, nil
 }
 
-// MarshalJSON implements json.Marshaler: the Spec is in this package.
+// MarshalJSON implements json.Marshaler. The Spec is in this package.
 func (g Golden) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Name, SHA256 string

@@ -10,7 +10,7 @@ import (
 //go:embed testdata/images
 var images embed.FS
 
-// Images of the projectors have ImageSize by ImageSize pixels, and become ImageTokens tokens. There are answers for some pictures.
+// Images have ImageSize by ImageSize pixels, and become ImageTokens tokens.
 const (
 	ImageSize   = 16
 	ImageTokens = 4
@@ -32,8 +32,8 @@ type Seen struct {
 	Vectors [][]float64
 }
 
-// Projector writes a projector of Gemma 3, for text models of width 64, to a file of the test: "f16", or "swapped", which is in BF16
-// and has the older names. Its image_test.go makes them.
+// Projector writes a projector of Gemma 3, for text models of width 64, to a file of the test: "f16", or "swapped",
+// in BF16 with the older names.
 func Projector(t T, name string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "mmproj-model.gguf")
@@ -47,7 +47,7 @@ func Projector(t T, name string) string {
 	return path
 }
 
-// See returns the embeddings that a projector makes of a picture, one of the first five, by another implementation than ours.
+// See returns the embeddings that another implementation makes of a picture, one of the first five.
 func See(t T, projector string, picture, at int) Seen {
 	t.Helper()
 	var all [pictures][][]float64

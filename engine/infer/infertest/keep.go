@@ -74,7 +74,6 @@ func (f *Fake) Import(block int32, src []byte) error {
 	return nil
 }
 
-// part returns a block of the cache.
 func (f *Fake) part(block int32, buf []byte) ([]position, error) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()

@@ -6,13 +6,13 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// fileTypes are the numbers of general.file_type, from which programs know the name of the quantisation.
+// fileTypes are the numbers of general.file_type.
 var fileTypes = map[gguf.Type]uint32{
 	gguf.F32: 0, gguf.F16: 1, gguf.Q4_0: 2, gguf.Q4_1: 3, gguf.Q8_0: 7, gguf.Q5_0: 8, gguf.Q5_1: 9, gguf.Q2_K: 10,
 	gguf.Q3_K: 12, gguf.Q4_K: 15, gguf.Q5_K: 17, gguf.Q6_K: 18, gguf.IQ4_NL: 25, gguf.IQ4_XS: 30, gguf.BF16: 32, gguf.MXFP4: 38,
 }
 
-// metadata sets the keys that describe the shape, named as by llama.cpp's converter.
+// metadata sets the keys of the shape, named as by llama.cpp's converter.
 func (s Spec) metadata(g *gguf.Writer) {
 	a := s.Arch + "."
 	g.SetString("general.architecture", s.Arch)
@@ -65,14 +65,13 @@ func (s Spec) metadata(g *gguf.Writer) {
 		if s.Arch == "glm4moe" {
 			g.SetUint32(a+"expert_shared_count", 1)
 			g.SetUint32(a+"leading_dense_block_count", 1)
-			g.SetUint32(a+"expert_gating_func", 2) // sigmoid
+			g.SetUint32(a+"expert_gating_func", 2)
 			g.SetFloat32(a+"expert_weights_scale", 1.5)
 			g.SetBool(a+"expert_weights_norm", true)
 		}
 	}
 }
 
-// gemma4 sets what differs between layers: with a window, heads have half the width and are twice as many.
 func (s Spec) gemma4(g *gguf.Writer, a string) {
 	windows, kv, ffn := make([]bool, s.Layers), make([]int32, s.Layers), make([]int32, s.Layers)
 	for l := range s.Layers {
@@ -93,21 +92,18 @@ func (s Spec) gemma4(g *gguf.Writer, a string) {
 	}
 }
 
-// deltaConv is the width of a delta net's convolution. Its heads are twice as many as the others, and half as wide; two share the
-// keys.
+// deltaConv is the width of a delta net's convolution. Its heads are twice as many as the others, and half as wide;
+// two share the keys.
 const deltaConv = 4
 
-// interval returns n if every n-th layer of qwen35 has attention.
+// Every interval-th layer of qwen35 has attention.
 func (s Spec) interval() int { return max(2, min(4, s.Layers)) }
 
-// delta reports whether a layer has a delta net.
 func (s Spec) delta(l int) bool { return s.Arch == "qwen35" && (l+1)%s.interval() != 0 }
 
-// local reports whether a layer of gemma4 has a window, and shared whether it has no keys and values.
 func (s Spec) local(l int) bool  { return s.Arch == "gemma4" && (l+1)%3 != 0 }
 func (s Spec) shared(l int) bool { return s.LayerInput > 0 && l >= s.Layers/2 }
 
-// shape returns the width of a layer's heads, and the number of its key-value heads.
 func (s Spec) shape(l int) (head, kv int) {
 	if s.local(l) {
 		return s.HeadDim / 2, 2 * s.KVHeads
@@ -115,7 +111,6 @@ func (s Spec) shape(l int) (head, kv int) {
 	return s.HeadDim, s.KVHeads
 }
 
-// ffn returns the width of a layer's feed-forward layer.
 func (s Spec) ffn(l int) int {
 	if s.shared(l) {
 		return 2 * s.FFN

@@ -8,10 +8,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// Reference is the forward pass as the papers describe it, for comparison with faster ones: one sequence,
-// no cache, no blocks, no quantised activations, everything in double precision on decoded weights. It
-// supports all that package model loads but encoders and gemma4, and returns the logits after each token, [len(tokens)][Vocab]. It is
-// slow, and needs eight bytes a weight: for small models only.
+// Reference is a slow forward pass as the papers describe it: one sequence, no cache, no quantised activations,
+// everything in double precision on decoded weights. It supports all that package model loads but encoders and
+// gemma4, and returns the logits after each token, [len(tokens)][Vocab].
 func Reference(m *model.Model, tokens []int32, images ...Seen) [][]float64 {
 	r := &reference{m: m, c: &m.Config, images: images}
 	out := make([][]float64, len(tokens))
@@ -30,8 +29,7 @@ func ReferenceHidden(m *model.Model, tokens []int32) [][]float64 {
 }
 
 // RoutingMargins returns, for each token, the smallest gap in any layer between the router's logits of the last
-// chosen expert and the first one not chosen. If the gap is small, rounding decides, and two correct implementations
-// differ. Infinite in models without experts.
+// chosen expert and the first one not chosen. If it is small, rounding decides. Infinite without experts.
 func RoutingMargins(m *model.Model, tokens []int32) []float64 {
 	r := &reference{m: m, c: &m.Config, margins: slices.Repeat([]float64{math.Inf(1)}, len(tokens))}
 	if m.Config.Experts > m.Config.ExpertsUsed {
@@ -43,11 +41,10 @@ func RoutingMargins(m *model.Model, tokens []int32) []float64 {
 type reference struct {
 	m       *model.Model
 	c       *model.Config
-	margins []float64 // nil unless asked for
+	margins []float64
 	images  []Seen
 }
 
-// dense is a decoded matrix.
 type dense struct {
 	cols int
 	x    []float32
@@ -61,7 +58,6 @@ func decode(m *model.Matrix) dense {
 	return d
 }
 
-// times returns d·x + bias.
 func (d dense) times(x []float64, bias []float32) []float64 {
 	out := make([]float64, len(d.x)/d.cols)
 	for r := range out {
@@ -77,7 +73,6 @@ func (d dense) times(x []float64, bias []float32) []float64 {
 	return out
 }
 
-// hidden computes the residual streams, layer by layer.
 func (r *reference) hidden(tokens []int32) [][]float64 {
 	xs := make([][]float64, len(tokens))
 	row := make([]float32, r.c.Dim)
@@ -108,7 +103,6 @@ func (r *reference) hidden(tokens []int32) [][]float64 {
 	return xs
 }
 
-// norm returns RMSNorm of x; without weights it returns x.
 func (r *reference) norm(x []float64, weights []float32) []float64 {
 	if weights == nil {
 		return x
@@ -125,7 +119,6 @@ func (r *reference) norm(x []float64, weights []float32) []float64 {
 	return out
 }
 
-// heads norms and rotates each head of v.
 func (r *reference) heads(v []float64, l *model.Layer, norm []float32, pos int) {
 	half := r.c.RopeDim / 2
 	cos, sin := make([]float32, half), make([]float32, half)
@@ -183,7 +176,6 @@ func (r *reference) attention(l *model.Layer, xs [][]float64) {
 	}
 }
 
-// ungate divides the two parts of each head.
 func (r *reference) ungate(both []float64) (q, gate []float64) {
 	for h := 0; h < len(both); h += 2 * r.c.HeadDim {
 		q = append(q, both[h:h+r.c.HeadDim]...)
@@ -192,7 +184,6 @@ func (r *reference) ungate(both []float64) (q, gate []float64) {
 	return q, gate
 }
 
-// deltaNet adds a gated delta net's results: the steps of model.Layer's comment.
 func (r *reference) deltaNet(l *model.Layer, xs [][]float64) {
 	qkv, gate, alpha, beta, o := decode(&l.Q), decode(&l.DeltaGate), decode(&l.Alpha), decode(&l.Beta), decode(&l.O)
 	d, keys := r.c.DeltaDim, r.c.DeltaKeys
@@ -245,7 +236,6 @@ func deltaRule(s, q, k, v []float64, decay, rate float64) []float64 {
 	return out
 }
 
-// unit returns x divided by its length.
 func unit(x []float64, eps float32) []float64 {
 	sum := float64(eps)
 	for _, v := range x {
@@ -260,7 +250,6 @@ func unit(x []float64, eps float32) []float64 {
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// attend mixes the values of one head, which stands at offset kv of keys and values. Its sink is the first one, if any.
 func (r *reference) attend(out, q []float64, ks, vs [][]float64, kv int, sinks []float32) {
 	weights := make([]float64, len(ks))
 	for p, k := range ks {
@@ -292,7 +281,6 @@ func (r *reference) feedForward(l *model.Layer, xs [][]float64) {
 	}
 }
 
-// gated returns down · (act(gate·x) · (up·x)), with biases.
 func (r *reference) gated(gate, up, down dense, x []float64, gateBias, upBias, downBias []float32) []float64 {
 	g, u := gate.times(x, gateBias), up.times(x, upBias)
 	for i, v := range g {
@@ -309,7 +297,6 @@ func (r *reference) gated(gate, up, down dense, x []float64, gateBias, upBias, d
 	return down.times(g, downBias)
 }
 
-// mixture sends each token through the experts with the highest router logits.
 func (r *reference) mixture(l *model.Layer, xs [][]float64) {
 	router, shared := decode(&l.Router), []dense{decode(&l.Gate), decode(&l.Up), decode(&l.Down)}
 	var gate, up, down []dense

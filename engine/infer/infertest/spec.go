@@ -1,8 +1,6 @@
 // Package infertest has the fixtures of the engine's tests: models of any size with random weights and a real
-// tokenizer, and a fake infer.Inferencer that checks its caller's use of blocks.
-//
-// The text of a generated model is nonsense, but its file is valid GGUF for other programs too, and the same Spec
-// gives the same bytes everywhere. So results can be compared with other programs'.
+// tokenizer, a fake infer.Inferencer, and a suite for all of them. A model's text is nonsense, but its file is valid
+// GGUF, and the same Spec gives the same bytes everywhere.
 package infertest
 
 import (
@@ -19,46 +17,45 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// Spec describes a model to generate. Zero fields get defaults that make a tiny llama model.
+// Spec describes a model to generate. Zero fields get defaults (see withDefaults) that make a tiny llama model.
 type Spec struct {
-	Arch    string    // one of model.Architectures; default llama
-	Dim     int       // default 64, for types with blocks of 256 values 256
-	Layers  int       // default 2, for gemma3 6: five with a window and one without; for gemma4 6: twice two and one; for qwen35 4: three with a delta net and one without
-	Heads   int       // default 4
-	KVHeads int       // default Heads
-	HeadDim int       // default Dim/Heads; other values write attention.key_length
-	FFN     int       // default 2·Dim, rounded up to whole blocks
-	Vocab   int       // default 400; at least the tokenizer's fixed part, about 260 (BPE) or 360 (SPM)
-	Context int       // default 256
+	Arch    string // of model.Architectures
+	Dim     int
+	Layers  int // default 2; gemma3 6: five with a window and one without; gemma4 6: twice two and one; qwen35 4: three with a delta net and one without
+	Heads   int
+	KVHeads int
+	HeadDim int
+	FFN     int
+	Vocab   int // default 400; at least about 260 (BPE) or 360 (SPM)
+	Context int
 	Type    gguf.Type // of the matrices: any that is Decodable; default F32
 	Seed    uint64
 
-	// Mix are types that the matrices use in turn, instead of Type: real files store some matrices with more bits than
-	// others.
+	// Mix are types that the matrices use in turn, instead of Type.
 	Mix []gguf.Type
 
-	Experts     int // mixture of experts, for llama, gemma4, qwen3moe, gpt-oss and glm4moe; default for the last three 4
-	ExpertsUsed int // default 2
-	ExpertFFN   int // default FFN
+	Experts     int // for llama, gemma4, qwen3moe, gpt-oss and glm4moe; default for the last three 4
+	ExpertsUsed int
+	ExpertFFN   int
 
-	Window       int     // sliding window of llama, gemma2, gemma3, gpt-oss, phi3; default for gemma2, gemma3 and gpt-oss 16
+	Window       int     // of llama, gemma2, gemma3, gpt-oss, phi3; default for gemma2, gemma3 and gpt-oss 16
 	LayerInput   int     // gemma4: width of the layers' inputs; with it the second half of the layers has no keys and values
 	AttnSoftcap  float32 // gemma2; default 2, at which random weights show it
 	LogitSoftcap float32 // gemma2 and gemma3; default for gemma2 4
 
-	Images      bool    // gemma3: with the tokens around an image
-	Untied      bool    // with a separate output matrix
-	SPM         bool    // a SentencePiece vocabulary instead of byte-level BPE; gemma and phi3 always have one
-	Pre         string  // BPE pre-tokenizer; default gpt-2, for qwen models qwen2
-	NoTemplate  bool    // without a chat template
-	RopeBase    float32 // default 10000
-	RopeDim     int     // default HeadDim
-	RopeScaling string  // linear (default), yarn
+	Images      bool // gemma3: with the tokens around an image
+	Untied      bool
+	SPM         bool // SentencePiece instead of byte-level BPE; gemma and phi3 always
+	Pre         string
+	NoTemplate  bool
+	RopeBase    float32
+	RopeDim     int
+	RopeScaling string  // linear, yarn
 	RopeScale   float32 // factor of linear scaling and of YaRN; default none
-	RopeTrain   int     // context before it was extended; default Context
-	RopeFactors bool    // with a rope_freqs.weight tensor, as Llama 3 has; phi3: with both rope_factors tensors
-	RopeMag     float32 // magnitude of rotated vectors; default 1
-	Std         float32 // of the weights; default 1/√columns
+	RopeTrain   int
+	RopeFactors bool // with a rope_freqs.weight tensor, as Llama 3 has; phi3: with both rope_factors tensors
+	RopeMag     float32
+	Std         float32
 }
 
 // Small returns a tiny model of the same architecture, types and context.
@@ -129,12 +126,10 @@ func (s Spec) withDefaults() Spec {
 	return s
 }
 
-// mixture reports whether all models of the architecture are mixtures of experts.
 func (s Spec) mixture() bool {
 	return s.Arch == "qwen3moe" || s.Arch == "gpt-oss" || s.Arch == "glm4moe"
 }
 
-// types returns the types of the matrices.
 func (s Spec) types() []gguf.Type {
 	if len(s.Mix) > 0 {
 		return s.Mix
@@ -142,7 +137,6 @@ func (s Spec) types() []gguf.Type {
 	return []gguf.Type{s.Type}
 }
 
-// block returns the number that the columns of all matrices are multiples of; at least 32, for tidiness.
 func (s Spec) block() int {
 	b := 32
 	for _, t := range s.types() {
@@ -189,8 +183,7 @@ func (s Spec) Validate() error {
 	return nil
 }
 
-// Write generates the model and writes it as GGUF. It generates a few rows at a time, on all CPUs, so it needs little
-// memory for any size, and half a billion weights take some seconds.
+// Write generates the model and writes it as GGUF, a few rows at a time, on all CPUs.
 func Write(w io.Writer, s Spec) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -212,8 +205,7 @@ func Bytes(s Spec) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// T is the part of testing.TB that this package uses, so that commands can import it
-// without package testing.
+// T is the part of testing.TB that this package uses, so that commands can import it without package testing.
 type T interface {
 	Helper()
 	TempDir() string
@@ -251,8 +243,8 @@ func Open(t T, s Spec) *gguf.File {
 	return f
 }
 
-// Split writes the model in data as count files, named after stem like llama-gguf-split's, and returns their paths.
-// The first file has the metadata.
+// Split writes the model in data as count files, named after stem like llama-gguf-split's. The first has the
+// metadata.
 func Split(t T, data []byte, stem string, count int) (paths []string) {
 	t.Helper()
 	f, err := gguf.Parse(data)

@@ -1,4 +1,3 @@
-// [Run] is the test suite that every infer.Inferencer passes, the fake one included.
 package infertest
 
 import (
@@ -12,10 +11,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer"
 )
 
-// Run tests the Inferencers that open makes. Each call of open returns an awake one of the
-// same model, with a context of at least 300 positions and a cache of at least 400. They
-// may differ in settings that must not change a result, such as the number of threads. open
-// arranges for Close.
+// Run tests the Inferencers that open makes: awake, of the same model, with a context of at least 300 positions and a
+// cache of at least 400. They may differ in settings that must not change a result, such as threads. open arranges
+// for Close.
 func Run(t *testing.T, open func(t *testing.T) infer.Inferencer) {
 	for _, tt := range []struct {
 		name string
@@ -93,7 +91,7 @@ func bits(t *testing.T, open func(*testing.T) infer.Inferencer) {
 			for _, n := range cut {
 				items := []infer.Item{{Tokens: seq[pos : pos+n], Pos: pos, Blocks: BlocksFrom(8, need), Want: infer.Last}}
 				at := 0
-				for o := range others { // some before it, some after
+				for o := range others {
 					it := infer.Item{Tokens: Tokens(min(o*5+1, size), vocab, o), Blocks: BlocksFrom(o, 1), Want: infer.Want(o % 4)}
 					items = slices.Insert(items, o%2*len(items), it)
 					at += 1 - o%2
@@ -126,7 +124,6 @@ func places(t *testing.T, open func(*testing.T) infer.Inferencer) {
 			t.Fatalf("blocks %v: other bits", b)
 		}
 	}
-	// Another sequence in the same blocks must not change the result.
 	other := Forward(t, r, infer.Item{Tokens: Tokens(n, r.Config().Vocab, 4), Blocks: []int32{0, 1, 2}, Want: infer.Last})[0]
 	if slices.Equal(other, want) {
 		t.Fatal("another sequence has the same logits")
@@ -145,10 +142,9 @@ func asked(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	if out[0] != nil || out[2] != nil || len(out[1]) != r.Config().Vocab {
 		t.Errorf("got logits of lengths %d %d %d, want 0 %d 0", len(out[0]), len(out[1]), len(out[2]), r.Config().Vocab)
 	}
-	Forward(t, r) // an empty batch
+	Forward(t, r)
 }
 
-// all checks that the logits after every token equal those of its prefix, however the sequence is cut.
 func all(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	r := open(t)
 	vocab := r.Config().Vocab
@@ -171,7 +167,6 @@ func all(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	}
 }
 
-// hidden checks that the hidden states of a sequence do not depend on how it is cut.
 func hidden(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	r := open(t)
 	dim := r.Config().Dim
@@ -191,8 +186,8 @@ func hidden(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	}
 }
 
-// copies checks that a copied block is equivalent to the block itself, and that copies are done in order,
-// before anything is computed.
+// copies checks that a copied block is equivalent to the block itself, and that copies are done in order, before
+// anything is computed.
 func copies(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	r := open(t)
 	_, size := r.Blocks()

@@ -13,8 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// Adapter makes a random adapter for a model of shape c. It changes every matrix in every other layer, and
-// some in the others; its effect is large.
+// Adapter makes a random adapter for a model of shape c. It changes every matrix in every other layer, and some in
+// the others; its effect is large.
 func Adapter(name string, c model.Config, rank int, seed uint64) *lora.Adapter {
 	r := rand.New(rand.NewPCG(seed, 1))
 	a := &lora.Adapter{Name: name, Rank: rank, Scale: 0.5 + float32(seed), Layers: make([][lora.NumTargets]*lora.Pair, c.Layers)}
@@ -25,23 +25,18 @@ func Adapter(name string, c model.Config, rank int, seed uint64) *lora.Adapter {
 		}
 		return x
 	}
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	shapes := [lora.NumTargets][2]int{
-		lora.Q: {q, c.Dim}, lora.K: {kv, c.Dim}, lora.V: {kv, c.Dim}, lora.O: {c.Dim, q},
-		lora.Gate: {c.FFN, c.Dim}, lora.Up: {c.FFN, c.Dim}, lora.Down: {c.Dim, c.FFN},
-	}
 	for i := range a.Layers {
-		for t, s := range shapes {
-			if t >= int(lora.Gate) && c.Experts > 0 || i%2 == 1 && (t+int(seed))%3 == 0 {
+		for t := range lora.NumTargets {
+			if t >= lora.Gate && c.Experts > 0 || i%2 == 1 && (int(t)+int(seed))%3 == 0 {
 				continue
 			}
-			a.Layers[i][t] = &lora.Pair{A: random(rank * s[1]), B: random(s[0] * rank)}
+			rows, cols := lora.Shape(c, t)
+			a.Layers[i][t] = &lora.Pair{A: random(rank * cols), B: random(rows * rank)}
 		}
 	}
 	return a
 }
 
-// adapters checks that each sequence of a batch has its own adapter, with the same bits as alone.
 func adapters(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	r := open(t)
 	c := r.Config()
@@ -83,7 +78,6 @@ func adapters(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	loading(t, r, item(2))
 }
 
-// sleepWithAdapter checks that adapters stay loaded in a sleep.
 func sleepWithAdapter(t *testing.T, r infer.Inferencer, it infer.Item, want []float32) {
 	t.Helper()
 	for _, level := range []int{1, 2} {
@@ -96,7 +90,6 @@ func sleepWithAdapter(t *testing.T, r infer.Inferencer, it infer.Item, want []fl
 	}
 }
 
-// loading checks the errors of LoadAdapter and UnloadAdapter.
 func loading(t *testing.T, r infer.Inferencer, it infer.Item) {
 	t.Helper()
 	a := Adapter("again", r.Config(), 4, 3)

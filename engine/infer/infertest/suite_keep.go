@@ -8,8 +8,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer"
 )
 
-// keeping checks that blocks that a sleep keeps are there after it, and that exported blocks can be used in another
-// Inferencer.
 func keeping(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	r := open(t)
 	k, ok := r.(infer.Keeper)
@@ -64,7 +62,6 @@ func keeping(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	keepingRefuses(t, r, blocks[0])
 }
 
-// keepingRefuses checks that a block that can't be exported or imported is an error.
 func keepingRefuses(t *testing.T, r infer.Inferencer, block int32) {
 	k := r.(infer.Keeper)
 	again := make([]byte, k.BlockBytes())

@@ -19,7 +19,6 @@ const (
 	typeByte    = 6
 )
 
-// sampleText is the text from which the merges are learned.
 const sampleText = `a model that nobody asks should cost nothing and a model that somebody asks should answer at once
 the first request wakes the model and the others wait in a room until there is a place for them
 when the last answer has been sent the model may sleep again and give its memory to another one
@@ -27,12 +26,11 @@ there are one two three four five six seven eight nine ten models on this machin
 the quick brown fox jumps over the lazy dog while the other animals are waiting in the shade of the old trees
 what is the name of the place where the river meets the sea and how far is it from here to there`
 
-// vocab is an unfinished tokenizer.
 type vocab struct {
 	tokens []string
 	types  []int32
-	scores []float32 // SPM only
-	merges []string  // BPE only
+	scores []float32
+	merges []string
 }
 
 func (v *vocab) add(token string, kind int32, score float32) {
@@ -41,14 +39,12 @@ func (v *vocab) add(token string, kind int32, score float32) {
 	v.scores = append(v.scores, score)
 }
 
-// addOnce adds a merged token; two merges may lead to the same one.
 func (v *vocab) addOnce(token string, score float32) {
 	if !slices.Contains(v.tokens, token) {
 		v.add(token, typeNormal, score)
 	}
 }
 
-// tokenizer writes the vocabulary, padded with unused tokens to s.Vocab.
 func (s Spec) tokenizer(g *gguf.Writer) error {
 	v, f := &vocab{}, s.family()
 	if s.SPM {
@@ -74,7 +70,6 @@ func (s Spec) tokenizer(g *gguf.Writer) error {
 	return nil
 }
 
-// bpe makes a byte-level vocabulary: 256 bytes, merges, control tokens.
 func (v *vocab) bpe(g *gguf.Writer, f family, s Spec) error {
 	room := s.Vocab - 256 - len(f.back)
 	if room < 1 {
@@ -104,8 +99,6 @@ func (v *vocab) bpe(g *gguf.Writer, f family, s Spec) error {
 	return nil
 }
 
-// spm makes a SentencePiece vocabulary: control tokens, 256 byte tokens, the printable
-// characters, merged pieces with falling scores.
 func (v *vocab) spm(g *gguf.Writer, f family, size int) error {
 	for _, name := range f.front {
 		kind := int32(typeControl)
@@ -129,7 +122,6 @@ func (v *vocab) spm(g *gguf.Writer, f family, size int) error {
 	for _, w := range strings.Fields(sampleText) {
 		words = append(words, strings.Split("▁"+w, ""))
 	}
-	// SentencePiece merges the pair with the highest score first.
 	score := float32(0)
 	for _, m := range learn(words, min(room, 500)) {
 		score--
@@ -155,8 +147,8 @@ func (v *vocab) spm(g *gguf.Writer, f family, size int) error {
 	return nil
 }
 
-// learn finds up to n merges: each time the most frequent pair of neighbours, of equals
-// the first in the alphabet, until each word is one token. It changes words.
+// learn finds up to n merges, the most frequent pair of neighbours first, of equals the first in the alphabet. It
+// changes words.
 func learn(words [][]string, n int) (merges [][2]string) {
 	for len(merges) < n {
 		count := map[[2]string]int{}

@@ -13,7 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// weights adds all tensors, in the order in which converters write them.
 func (s Spec) weights(g *gguf.Writer) {
 	t := &tensors{Spec: s, g: g}
 	if s.Untied && !strings.HasPrefix(s.Arch, "gemma") { // gemma scales embeddings, and tied ones make the logits, too
@@ -43,11 +42,10 @@ func (s Spec) weights(g *gguf.Writer) {
 	t.factors("rope_freqs.weight", 0.25)
 }
 
-// tensors adds tensors one after another.
 type tensors struct {
 	Spec
 	g     *gguf.Writer
-	turn  int     // of Mix
+	turn  int
 	scale float32 // of the next matrix; 0 means 1
 }
 
@@ -65,7 +63,7 @@ func (t *tensors) layer(l int, name func(string) string) {
 	if t.Arch == "phi3" {
 		t.matrix(name("attn_qkv.weight"), t.Dim, q+2*kv)
 	} else {
-		if t.Arch == "qwen35" { // with gates
+		if t.Arch == "qwen35" {
 			t.matrix(name("attn_q.weight"), t.Dim, 2*q)
 		} else {
 			t.matrix(name("attn_q.weight"), t.Dim, q)
@@ -135,7 +133,7 @@ func (t *tensors) feedForward(l int, name func(string) string) {
 	switch {
 	case t.Experts > 0 && !(t.Arch == "glm4moe" && l == 0):
 		router := *t
-		router.Mix, router.Type = nil, gguf.F32 // as converters store it
+		router.Mix, router.Type = nil, gguf.F32
 		router.matrix(name("ffn_gate_inp.weight"), t.Dim, t.Experts)
 		if t.Arch == "gemma4" {
 			t.matrix(name("ffn_gate_up_exps.weight"), t.Dim, 2*t.ExpertFFN, t.Experts)
@@ -161,7 +159,7 @@ func (t *tensors) feedForward(l int, name func(string) string) {
 			for _, norm := range []string{"pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"} {
 				t.vector(name(norm+".weight"), t.Dim, 1)
 			}
-			t.Experts = 0 // and a feed-forward layer
+			t.Experts = 0
 			t.feedForward(l, name)
 		}
 		return
@@ -174,17 +172,16 @@ func (t *tensors) feedForward(l int, name func(string) string) {
 	t.depth().matrix(name("ffn_down.weight"), t.ffn(l), t.Dim)
 }
 
-// share returns the weight of each of the 2·Layers parts in the residual stream, which begins at 1. In trained
-// models, too, no single part replaces it. With larger parts, random weights would amplify rounding errors.
+// share is the weight of each of the 2·Layers parts in the residual stream. With larger parts, random weights would
+// amplify rounding errors.
 func (t *tensors) share() float32 { return 1 / float32(2*t.Layers) }
 
-// depth scales matrices that write into the residual stream.
 func (t *tensors) depth() *tensors {
 	t.scale = t.share()
 	return t
 }
 
-// factors adds divisors of rotation frequencies: 1, 1+step, 1+2·step …
+// factors adds 1, 1+step, 1+2·step …
 func (t *tensors) factors(name string, step float32) {
 	f := make([]float32, t.RopeDim/2)
 	for i := range f {
@@ -193,7 +190,7 @@ func (t *tensors) factors(name string, step float32) {
 	t.floats(name, f, len(f))
 }
 
-// vector adds a norm's weights or biases: mean ± 0.1.
+// vector adds values of mean ± 0.1.
 func (t *tensors) vector(name string, n int, mean float32, rows ...int) {
 	r := t.random(name, 0)
 	all := n
@@ -215,16 +212,15 @@ func (t *tensors) floats(name string, x []float32, dims ...int) {
 	t.g.AddTensor(name, dims, gguf.F32, data)
 }
 
-// random returns the source of one row of a tensor: the seed, the name and the row determine its values, whatever
-// else is in the file.
+// random returns the source of one row, which depends on seed, name and row only.
 func (s Spec) random(name string, row int) *rand.Rand {
 	h := fnv.New64a()
 	io.WriteString(h, name)
 	return rand.New(rand.NewPCG(s.Seed^h.Sum64(), uint64(row)))
 }
 
-// quantiles are 65,536 values of the normal distribution at equal steps of probability: drawing one of them
-// is several times quicker than computing one.
+// quantiles are values of the normal distribution at equal steps of probability: drawing one is quicker than
+// computing one.
 var quantiles = sync.OnceValue(func() *[1 << 16]float32 {
 	var q [1 << 16]float32
 	for i := range q {
@@ -234,7 +230,6 @@ var quantiles = sync.OnceValue(func() *[1 << 16]float32 {
 	return &q
 })
 
-// normal appends n normally distributed values.
 func normal(x []float32, r *rand.Rand, n int, std float32) []float32 {
 	q := quantiles()
 	for ; n >= 4; n -= 4 {
@@ -247,10 +242,8 @@ func normal(x []float32, r *rand.Rand, n int, std float32) []float32 {
 	return x
 }
 
-// portion is the number of values that one goroutine makes at a time.
 const portion = 1 << 18
 
-// matrix adds a matrix of normally distributed values, or several, one after another.
 func (t *tensors) matrix(name string, cols int, rows ...int) {
 	types := t.types()
 	typ := types[t.turn%len(types)]
@@ -291,7 +284,7 @@ func ordered(w io.Writer, n int, produce func(part int) ([]byte, error)) error {
 		err  error
 	}
 	ahead := min(n, runtime.GOMAXPROCS(0)+1)
-	slots := make([]chan result, ahead) // each has at most one value: no send blocks
+	slots := make([]chan result, ahead)
 	for i := range slots {
 		slots[i] = make(chan result, 1)
 	}

@@ -1,19 +1,11 @@
-// Package corpus generates the training text of pico, the model that ships with Rouse, and knows the right answers.
-//
-// Pico has a handful of skills whose answers a program can check. The same code writes the
-// training text and checks the answers, so a test may send any prompt of a skill to a running model and assert the exact
-// answer. The package's word lists and templates are its own; it has no text of other authors.
-//
-// The life of a sample:
+// Package corpus generates the training text of pico, the model that ships with Rouse, and knows the right answers,
+// so a test may send any prompt of a skill and assert the exact answer. Its word lists and templates are its own.
 //
 //  1. A Generator draws a Task: a Skill and its arguments.
-//  2. HeldOut sorts tasks, not wordings, into two sets by hash. A training generator never emits a held-out task in any
-//     wording, neither as the question nor in the history. The question of a held-out generator is always a held-out task.
-//  3. The task is worded ("echo a b", "Please echo a b") and becomes the last user message of a short chat. An optional
-//     system message and unrelated earlier turns precede it.
+//  2. Task.HeldOut sorts tasks, not wordings, into two sets by hash. A training generator never emits a held-out
+//     task; the question of a held-out generator always is one.
+//  3. The task is worded and becomes the last user message of a short chat.
 //  4. Task.Answer is the answer for training and tests. Check checks any answer to any prompt.
-//
-// A Generator is a pure function of its seed and belongs to one goroutine. The functions are safe for many.
 package corpus
 
 import (
@@ -78,7 +70,7 @@ const (
 	HeldOut
 )
 
-// Generator draws samples. Equal seeds and splits give equal samples, whatever machine or time.
+// Generator draws samples, a pure function of its seed and split. It belongs to one goroutine.
 type Generator struct {
 	rng   *rand.Rand
 	split Split
@@ -90,19 +82,18 @@ func New(seed uint64, split Split) *Generator {
 	return &Generator{rng: rand.New(rand.NewPCG(seed, uint64(split)+1)), split: split, mix: everyday}
 }
 
-// NewDrill returns a generator of training samples that asks hard tasks more often than New's: the harder
-// skills, and words to copy that are not in the list or are capitalised. It asks nothing that New's could not ask.
+// NewDrill returns a generator of training samples that asks hard tasks more often than New's, and nothing that New's
+// could not ask.
 func NewDrill(seed uint64) *Generator {
 	g := New(seed, Training)
 	g.mix = drill
 	return g
 }
 
-// mix is the frequency of draws, in percent.
 type mix struct {
 	skills   []share
-	stranger int // a word to copy is not of the list
-	capitals int // all words to copy are capitalised
+	stranger int
+	capitals int
 }
 
 type share struct {
@@ -143,7 +134,6 @@ func (g *Generator) SampleOf(skill Skill) Sample {
 // Tale draws a story without a question, for completion without a chat.
 func (g *Generator) Tale() string { return g.tell(g.task(Story, Training)) }
 
-// task draws until the task belongs to the split.
 func (g *Generator) task(skill Skill, split Split) Task {
 	for {
 		if t := g.draw(skill); t.HeldOut() == (split == HeldOut) {
@@ -155,7 +145,7 @@ func (g *Generator) task(skill Skill, split Split) Task {
 // HeldOut reports whether t is never used for training. It depends on the task alone, not on its wording.
 func (t Task) HeldOut() bool {
 	if t.Skill == Help && !t.asked() {
-		return false // Greetings are few and all of them are trained.
+		return false // greetings are few and all of them are trained
 	}
 	h := fnv.New64a()
 	h.Write([]byte(t.key()))
@@ -172,10 +162,8 @@ func (g *Generator) skill() Skill {
 	panic("corpus: shares of skills do not add up to 100")
 }
 
-// chance returns true in percent of 100 cases.
 func (g *Generator) chance(percent int) bool { return g.rng.IntN(100) < percent }
 
-// between returns a number from lo to hi, both included.
 func (g *Generator) between(lo, hi int) int { return lo + g.rng.IntN(hi-lo+1) }
 
 func pick[T any](g *Generator, from []T) T { return from[g.rng.IntN(len(from))] }

@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// draw makes a task of the skill, of either split.
 func (g *Generator) draw(skill Skill) Task {
 	switch skill {
 	case Echo, Upper:
@@ -36,7 +35,6 @@ func (g *Generator) draw(skill Skill) Task {
 	}
 }
 
-// words returns n different words of the list.
 func (g *Generator) words(n int) []string {
 	out := make([]string, n)
 	for i, at := range g.rng.Perm(len(Words))[:n] {
@@ -45,7 +43,6 @@ func (g *Generator) words(n int) []string {
 	return out
 }
 
-// copyable returns lo to hi words; now and then one of them is not in the list.
 func (g *Generator) copyable(lo, hi int) []string {
 	w := g.words(g.between(lo, hi))
 	if g.chance(g.mix.stranger) {

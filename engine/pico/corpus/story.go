@@ -15,7 +15,7 @@ const (
 	openingPattern = "Once there was a {like1} {1}."
 )
 
-// plot is the middle of every story, in order. {1} and {2} are the nouns; the other fields are in fields.
+// {1} and {2} are the nouns; the other fields are in field.
 var plot = []string{
 	"The {1} saw a {like2} {2}.",
 	"They met near the {home2}.",
@@ -27,7 +27,7 @@ var plot = []string{
 
 var moods = []string{"happy", "sad", "tired", "proud"}
 
-// field returns the likely filling of a gap in a pattern and all fillings that the grammar allows.
+// field returns the likely filling of a gap and all fillings that the grammar allows.
 func field(name string, a, b noun) (likely string, allowed []string) {
 	gather := func(of func(noun) string) []string {
 		var out []string
@@ -60,7 +60,7 @@ func field(name string, a, b noun) (likely string, allowed []string) {
 	panic("corpus: no story field " + name)
 }
 
-// patterns returns the sentences of a story of n sentences. A story of one sentence still names both nouns.
+// A story of one sentence still names both nouns.
 func patterns(n int) []string {
 	if n == 1 {
 		return []string{"Once a {like1} {1} met a {like2} {2}."}
@@ -73,7 +73,6 @@ func patterns(n int) []string {
 	return append(out, lastSentence)
 }
 
-// tell fills the gaps of a story with choose's choice of the allowed words.
 func tell(t Task, choose func(likely string, allowed []string) string) string {
 	a, _ := nounOf(t.Args[1])
 	b, _ := nounOf(t.Args[2])
@@ -93,7 +92,6 @@ func tell(t Task, choose func(likely string, allowed []string) string) string {
 	return strings.Join(out, " ")
 }
 
-// article writes "an" before a vowel.
 func article(s string) string {
 	for _, v := range "aeiou" {
 		s = strings.ReplaceAll(s, " a "+string(v), " an "+string(v))
@@ -101,8 +99,7 @@ func article(s string) string {
 	return s
 }
 
-// tell writes a story for training: mostly the likely words, sometimes others, so that a sampled story varies and a
-// greedy one does not depend on a near tie.
+// tell sometimes takes unlikely words, so that a sampled story varies and a greedy one does not depend on a near tie.
 func (g *Generator) tell(t Task) string {
 	return tell(t, func(likely string, allowed []string) string {
 		if len(allowed) > 1 && g.chance(20) {
@@ -119,8 +116,6 @@ func (g *Generator) answer(t Task) string {
 	return t.Answer()
 }
 
-// checkStory returns an error if a text is not a grammatical story for t. It must have the sentences of its length, in
-// order, with both nouns where they belong and known words in the gaps.
 func checkStory(t Task, text string) error {
 	a, _ := nounOf(t.Args[1])
 	b, _ := nounOf(t.Args[2])

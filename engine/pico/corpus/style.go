@@ -10,11 +10,10 @@ type Style struct {
 	Name string
 	// Apply turns a plain answer into one of this style.
 	Apply func(answer string) string
-	// plain returns the plain answer for one of this style; ok is false if it is not of this style.
+	// plain is the inverse of Apply; ok is false if answer is not of this style.
 	plain func(prompt, answer string) (plain string, ok bool)
 }
 
-// arr ends every answer of a pirate.
 const arr = " arr!"
 
 // Styles lists the styles of the shipped adapters.
@@ -33,8 +32,7 @@ func StyleOf(name string) (Style, bool) {
 	return Style{}, false
 }
 
-// unshout returns the plain answer whose capitals are answer. Only a story has several candidates: its words are
-// in lower case except for the first letter of a sentence.
+// Only a story has several candidates: its words are in lower case except for the first letter of a sentence.
 func unshout(prompt, answer string) (string, bool) {
 	if answer != strings.ToUpper(answer) {
 		return "", false

@@ -31,7 +31,6 @@ var greetings = []string{
 	"echo", "reverse", "upper", "count", "sort", "add", "convert", "json", "story", "Tell me a story.",
 }
 
-// asked reports whether a help task is an off-topic question rather than one of the fixed greetings.
 func (t Task) asked() bool { return t.Skill == Help && !slices.Contains(greetings, t.Args[0]) }
 
 func (t Task) key() string { return string(t.Skill) + " " + strings.Join(t.Args, " ") }
@@ -80,7 +79,6 @@ func (t Task) Answer() string {
 	}
 }
 
-// maxNumber bounds the numbers of a task in Parse, so that no answer overflows.
 const maxNumber = 1_000_000
 
 func number(s string) int {
@@ -91,7 +89,7 @@ func number(s string) int {
 	return n
 }
 
-// units maps a pair to the factor between them; each pair converts both ways.
+// units convert both ways.
 var units = []struct {
 	big, small string
 	factor     int
@@ -113,7 +111,6 @@ func convert(n int, from, to string) (int, bool) {
 	return 0, false
 }
 
-// encode writes key=value pairs as one JSON object in the order given.
 func encode(pairs []string) string {
 	var b strings.Builder
 	for i, p := range pairs {

@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// The other wordings of some skills. A bracketed number stands for an argument.
 var wordings = map[Skill][]string{
 	Add: {"{0} + {1}", "{0}+{1}", "what is {0} + {1}?", "What is {0} + {1}?", "What is {0} plus {1}?", "add {0} and {1}",
 		"Add {0} and {1}."},
@@ -16,7 +15,6 @@ var wordings = map[Skill][]string{
 		"Tell me a short story about a {1} and a {2}."},
 }
 
-// word returns the wording of a task, usually the plain one. Parse understands all of them.
 func (g *Generator) word(t Task) string {
 	plain := t.Prompt()
 	if t.Skill == Help || g.chance(50) {
@@ -108,7 +106,7 @@ func plainWord(s string) bool {
 
 var errNoTask = errors.New("not a task")
 
-// valid returns an error if the arguments do not fit the skill, or are outside of pico's training.
+// valid includes being within pico's training.
 func (t Task) valid() error {
 	ok := false
 	switch t.Skill {
@@ -140,8 +138,7 @@ func (t Task) valid() error {
 	return nil
 }
 
-// Check checks an answer to a prompt. Every skill but Story has one right answer. A story must follow the
-// grammar of stories, and Task.Answer is only the most likely one.
+// Check checks an answer to a prompt. A story must follow the grammar of stories.
 func Check(prompt, answer string) error {
 	t := Parse(prompt)
 	if t.Skill == Story {

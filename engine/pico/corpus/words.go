@@ -64,7 +64,6 @@ func nounOf(name string) (noun, bool) {
 	return noun{}, false
 }
 
-// The parts of off-topic prompts.
 var (
 	askers = strings.Fields(`what why how when where who`)
 	verbs  = strings.Fields(`is was does can will did should would could`)

@@ -1,6 +1,5 @@
-// Train makes pico again: the commands around train.py and adapter.py that need Go. See ../MODEL_CARD.md for the order
-// and the arguments. New weights take the place of those in the shipped files: the shape, the vocabulary and all other
-// metadata stay.
+// Train makes pico again: the commands around train.py and adapter.py that need Go. See ../MODEL_CARD.md for the
+// order. Shape, vocabulary and metadata are those of the shipped files.
 //
 //	train tokens -dir DIR -seed N -rows N -row N [-drill] [-style NAME]   training rows for train.py and adapter.py
 //	train base -to OUT                    the embedded model's weights for adapter.py

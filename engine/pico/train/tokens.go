@@ -14,7 +14,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// Control tokens of the shipped vocabulary.
 const (
 	endOfText = 1021 + iota
 	imStart
@@ -28,7 +27,6 @@ const (
 	answer
 )
 
-// document is a chat or a story as tokens, with a weight class each.
 type document struct {
 	ids    []uint16
 	weight []byte
@@ -41,7 +39,6 @@ func (d *document) add(class byte, ids ...int32) {
 	}
 }
 
-// encoder makes documents. With a style the assistant answers in it.
 type encoder struct {
 	tokens *tokenizer.Tokenizer
 	style  func(answer string) string
@@ -66,7 +63,7 @@ func newEncoder(style string) (encoder, error) {
 
 func (e encoder) encode(text string) []int32 { return e.tokens.Encode(text, false) }
 
-// chat writes a sample as ChatML. Answers and the tokens that end them carry the full weight.
+// Answers and the tokens that end them carry the full weight.
 func (e encoder) chat(s corpus.Sample) document {
 	var d document
 	for _, m := range append(s.Messages, corpus.Message{Role: corpus.Assistant, Text: s.Answer}) {
@@ -99,7 +96,7 @@ func (e encoder) write(dir string, g *corpus.Generator, rows, row int) error {
 					d.add(given, e.encode(g.Tale())...)
 					d.add(given, endOfText)
 				}
-				if len(d.ids) <= row { // A chat of several long stories may not fit a short row.
+				if len(d.ids) <= row { // a chat of several long stories may not fit a short row
 					pool = append(pool, d)
 				}
 			}

@@ -17,16 +17,14 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// folder is where the shipped files are.
 const folder = "engine/pico/"
 
-// place is where a tensor is in a file of float32 numbers.
 type place struct {
 	Shape  []int `json:"shape"`
 	Offset int   `json:"offset"`
 }
 
-// weights are numbers between Go and Python: NAME.f32, and NAME.json with their places.
+// weights are NAME.f32, and NAME.json with their places.
 type weights struct {
 	Tensors map[string]place `json:"tensors"`
 	data    []byte
@@ -45,7 +43,6 @@ func readWeights(name string) (*weights, error) {
 	return w, err
 }
 
-// floats returns the n numbers of a tensor.
 func (w *weights) floats(name string, n int) ([]float32, error) {
 	t, size := w.Tensors[name], 1
 	for _, d := range t.Shape {
@@ -59,8 +56,7 @@ func (w *weights) floats(name string, n int) ([]float32, error) {
 	return x, err
 }
 
-// writeBase writes the embedded model's weights for adapter.py. They are the dequantised Q8_0 values, so that an adapter
-// is trained on the same weights that it is used with.
+// writeBase writes the dequantised Q8_0 values, so that an adapter is trained on the weights that it is used with.
 func writeBase(to string) error {
 	f, err := gguf.Parse(pico.GGUF())
 	if err != nil {
@@ -89,7 +85,7 @@ func writeBase(to string) error {
 	return os.WriteFile(to+".json", index, 0o644)
 }
 
-// replace returns a GGUF file with w's values in its tensors. In w, tensors have the names that rename returns.
+// In w, tensors have the names that rename returns.
 func (w *weights) replace(file []byte, rename func(string) string) ([]byte, error) {
 	file = bytes.Clone(file)
 	f, err := gguf.Parse(file) // its tensors share the memory
@@ -133,7 +129,6 @@ func writeModel(from string) error {
 	return os.WriteFile(folder+"sha256.go", fmt.Appendf(nil, digestFile, sha256.Sum256(file)), 0o644)
 }
 
-// writeAdapters writes one adapter in each format that the engine reads: shout as GGUF, pirate as PEFT saves it.
 func writeAdapters(shout, pirate string) error {
 	s, err := readWeights(shout)
 	if err != nil {
@@ -164,13 +159,11 @@ func writeAdapters(shout, pirate string) error {
 	return os.WriteFile(folder+to, file, 0o644)
 }
 
-// modules are the names of Hugging Face's projections in GGUF files.
 var modules = map[string]string{
 	"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output",
 	"gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down",
 }
 
-// replacePEFT puts w's values into a file of safetensors: the size of its header, the header in JSON, halves.
 func (w *weights) replacePEFT(file []byte) error {
 	f, err := gguf.Parse(pico.GGUF())
 	if err != nil {
@@ -209,8 +202,7 @@ func (w *weights) replacePEFT(file []byte) error {
 	return nil
 }
 
-// halves reorders the rows of queries and keys from GGUF's layout, in which the two numbers that rotate together are
-// neighbours, to Hugging Face's, in which they are half a head apart.
+// halves is the inverse of package lora's interleave.
 func halves(x []float32, headDim, cols int) []float32 {
 	out := make([]float32, len(x))
 	for row := range len(x) / cols {

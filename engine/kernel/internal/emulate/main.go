@@ -1,6 +1,5 @@
-// Command emulate is process 1 of an emulated machine, which the script run beside it starts. It runs the program /tests
-// with the arguments in the file /arguments, and reports its exit status on the console. It does not end, since Linux
-// would then stop before the console's buffer is empty.
+// Command emulate is process 1 of an emulated machine: it runs /tests with the arguments in the file /arguments. It
+// does not end: Linux would then stop before the console's buffer is empty.
 package main
 
 import (
@@ -17,8 +16,7 @@ func main() {
 		fmt.Println("arguments:", err)
 	}
 	cmd := exec.Command("/tests", strings.Fields(string(arguments))...)
-	// TestFeatures fails if AVX-512 is not in use. Go's garbage collector uses it too, in a way
-	// that Bochs 2.7 gets wrong; there is enough memory without it.
+	// Go's garbage collector uses AVX-512 too, in a way that Bochs 2.7 gets wrong; there is enough memory without it.
 	cmd.Env = []string{"ROUSE_CPU_MUST=avx512", "GOGC=off"}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
