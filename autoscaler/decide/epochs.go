@@ -61,7 +61,7 @@ const (
 // FirstEpoch returns the lowest epoch of a term, from 1 to 1<<32-1.
 func FirstEpoch(term uint64) uint64 { return termBit | min(term, mostTerm)<<counterBits }
 
-// 0 if it comes from a clock
+// termOf returns 0 for an epoch from a clock.
 func termOf(epoch uint64) uint64 {
 	return (max(epoch, termBit) &^ termBit) >> counterBits
 }

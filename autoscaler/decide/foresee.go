@@ -29,7 +29,7 @@ const (
 	roomLead   = 10 * time.Second
 	// hourLead is how much earlier than needed a start for an hour begins.
 	hourLead = 10 * time.Minute
-	// the chance of a request within unload-after above which a sleeper stays
+	// even is the chance of a request within unload-after above which a sleeper stays.
 	even = 0.5
 )
 

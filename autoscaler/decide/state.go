@@ -174,7 +174,7 @@ func (f *function) level() api.Level {
 	return max(api.Level1, f.Spec.SleepLevel)
 }
 
-// 0: not measured
+// around returns 0 if one was not measured.
 func (f *function) around(level api.Level) time.Duration {
 	rest, wake := f.Past.Rests[level], f.Past.Wake[level]
 	if rest <= 0 || wake <= 0 {

@@ -207,7 +207,7 @@ func (q *queue) overflowDemand(f *function, ds []*demand) []*demand {
 	return append(ds, &demand{f: f, class: extra, why: fmt.Sprintf("%d waiting and %d running with %d awake, its max-scale", f.Waiting, f.Running, f.live())})
 }
 
-// lower is better
+// rankVariant returns a rank; lower is better.
 func (q *queue) rankVariant(dm *demand, v *function) (rank int, possible bool) {
 	if v.frozen() || v.scaled || v.refused || v.gives || q.failing(v) || v.live()+q.chosenOf(v) >= max(1, v.Spec.MaxScale) || !q.due(v.RetryAt) {
 		return 0, false
