@@ -1,10 +1,9 @@
-// Package manifests holds the objects that Rouse installs in a cluster, inside the program.
+// Package manifests holds the objects that Rouse installs in a cluster.
 //
-// The files are plain kustomize: "kubectl apply -k manifests/overlays/default" and [Render] make the same objects.
-// base is part of every overlay. The overlays are default, time-slicing, dual-pods, agent and dev. components are
-// optional parts; examples are functions, and routes to the front door.
+// The files are plain kustomize: "kubectl apply -k manifests/overlays/default" and [Render] make the same objects. base
+// is part of every overlay.
 //
-// Everything here is Rouse's own. It has no object of Knative's, so that deleting what was applied leaves Knative intact.
+// It has no object of Knative's: deleting what was applied leaves Knative intact.
 package manifests
 
 import (
@@ -26,7 +25,7 @@ import (
 //go:embed base overlays components examples
 var files embed.FS
 
-// Overlays returns the names that [Render] takes.
+// Overlays returns the overlays' names.
 func Overlays() []string {
 	entries, err := files.ReadDir("overlays")
 	if err != nil {
@@ -39,7 +38,7 @@ func Overlays() []string {
 	return names
 }
 
-// Components returns the names of the components that can be added to an overlay.
+// Components returns the components' names.
 func Components() []string {
 	entries, err := files.ReadDir("components")
 	if err != nil {
@@ -52,9 +51,8 @@ func Components() []string {
 	return names
 }
 
-// Render returns the objects of an overlay as a YAML stream, as "kubectl kustomize" does. images replaces the images
-// in the files, by name without tag: {"dev.local/rouse-activator": "ghcr.io/me/rouse-activator:v2"}. components are
-// added. It reads no file and makes no request.
+// Render returns the objects of an overlay as a YAML stream. images replaces the images in the files, by name without
+// tag: {"dev.local/rouse-activator": "ghcr.io/me/rouse-activator:v2"}. It makes no request.
 func Render(overlay string, images map[string]string, components ...string) ([]byte, error) {
 	if !slices.Contains(Overlays(), overlay) {
 		return nil, fmt.Errorf("no overlay %q: there are %s", overlay, strings.Join(Overlays(), ", "))
@@ -79,7 +77,6 @@ func Render(overlay string, images map[string]string, components ...string) ([]b
 	return render(top)
 }
 
-// replacement is kustomize's form of "take the image to in place of from".
 func replacement(from, to string) (types.Image, error) {
 	ref, err := name.ParseReference(to, name.WithDefaultRegistry(""))
 	if err != nil {
