@@ -12,8 +12,8 @@ type ledger struct {
 	*Topology
 	clock
 	fs []*function // by name
-	// free is negative if waiting demands have booked ahead; coming will be released; soft is that of sleepers and of
-	// functions with more instances than they need.
+	// free is negative if waiting demands have booked ahead; coming will be released; sleepers, and functions with more
+	// instances than they need, hold soft.
 	free, coming, soft bytes
 	on                 [][]*instance
 	// proven are the kinds of runtimes that were suspended and came back.

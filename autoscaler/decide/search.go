@@ -30,10 +30,10 @@ func (p *plan) searchFor(dm *demand, f *function) *search {
 type option struct {
 	self *instance // the sleeper to wake; nil for a new instance
 	node int32
-	// The host comes first; needs is what the option takes beyond what the instance holds.
+	// The host comes first; the option takes needs beyond what the instance holds.
 	at    []int32
 	needs bytes
-	// own is what the sleeper itself has not released yet.
+	// The sleeper itself has not released own yet.
 	own bytes
 	// touches is positive for devices that must not be over-committed.
 	touches bytes
@@ -291,7 +291,7 @@ type spot struct {
 	// afterAll where the last try failed.
 	class int
 	fetch bool
-	// lack is missing now, late after releases; free is that of its GPUs, or of its host if it needs none.
+	// lack is missing now, late after releases; free is on its GPUs, or on its host if it needs none.
 	late, lack, free api.Bytes
 }
 

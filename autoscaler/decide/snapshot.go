@@ -108,7 +108,7 @@ const (
 type Instance struct {
 	Status api.InstanceStatus
 	Doing  Doing
-	// Level is that of DoingSleep.
+	// Level is the target of DoingSleep.
 	Level api.Level
 	Since time.Time
 	// From is the level it rose or rises from; [inventory.Stopped] for a new process.
@@ -132,7 +132,7 @@ type Instance struct {
 	GrantedAt time.Time
 	// Until Settles the memory in Status may be from before the sleep.
 	Settles time.Time
-	// Outdated: the function was declared anew since it started.
+	// Outdated: the function's declaration has changed since it started.
 	Outdated bool
 	// Lost says why it counts as lost, though its end was not seen.
 	Lost string

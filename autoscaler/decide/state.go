@@ -82,7 +82,7 @@ type instance struct {
 	// lost: its node or one of its devices does not exist.
 	lost  bool
 	phase phase
-	// held is what it takes now of each device in at; up, awake; leaves is the part of held being released.
+	// held is the memory that it takes of each device in at; up, awake; leaves is the part of held being released.
 	held, up, leaves bytes
 	// spared is the part of up that another is charged for, lent what it is charged for on behalf of others; see
 	// findSharedFiles.

@@ -186,7 +186,7 @@ func (s *search) offer(o *option, f *function, short bytes) {
 	}
 }
 
-// restHorizon weighs the time a victim takes to fall asleep against its loss: of two whose return takes 1 s, one that
+// restHorizon weighs the time a victim takes to fall asleep against its loss. Of two whose return takes 1 s, one that
 // takes 17 s to sleep goes before one of 2 s only if the latter is needed within about a minute.
 const restHorizon = 1000 * time.Second
 

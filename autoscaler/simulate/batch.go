@@ -16,7 +16,7 @@ type batch struct {
 	prefill []*request
 	ready   time.Duration
 	decode  heap.Of[*request] // by mark
-	// tokens is what each request of the batch would have got since the beginning, at time at.
+	// tokens are those of a request that was in the batch from the beginning, at time at.
 	tokens float64
 	at     time.Duration
 	timer  timer

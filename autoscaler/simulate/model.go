@@ -81,8 +81,8 @@ func NewModel(name api.ModelName, weights, capacity api.Bytes) Model {
 	return m
 }
 
-// PinnedSleep returns m with published times of a vLLM that pins host memory for its weights at a process's first sleep
-// (vllm-project/vllm#58066): 6.2 s and then 0.34 s for 8B, 21.9 s and 1.16 s for 30B.
+// PinnedSleep returns m with published times of a vLLM that pins host memory for its weights at a process's first
+// sleep. They are 6.2 s and then 0.34 s for 8B, 21.9 s and 1.16 s for 30B (vllm-project/vllm#58066).
 func (m Model) PinnedSleep() Model {
 	share := gib(m.weights()) / float64(m.GPUs)
 	m.FirstSleep, m.Sleep = seconds(0.6+0.374*share), seconds(0.05+0.0195*share)

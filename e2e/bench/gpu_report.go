@@ -69,7 +69,7 @@ func (p *gpuPart) note(format string, args ...any) {
 	p.say(p.name + ": " + fmt.Sprintf(format, args...))
 }
 
-// missing is what a part lacks that is skipped.
+// missing is the requirement of a part that is skipped.
 type missing struct{ what string }
 
 func (m missing) Error() string { return m.what }

@@ -17,7 +17,7 @@ const (
 	PodCIDR     = "10.244.0.0/16"
 	ServiceCIDR = "10.96.0.0/16"
 
-	// Domain is that of services' hosts in Knative: NAME.NAMESPACE.Domain.
+	// Domain ends services' hosts in Knative: NAME.NAMESPACE.Domain.
 	Domain   = "example.com"
 	NodeName = "node1"
 

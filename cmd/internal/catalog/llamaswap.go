@@ -183,7 +183,7 @@ func (s *swap) expand(id string, own *yaml.Node) func(string) string {
 	}
 }
 
-// comment is what llama-swap leaves out of commands.
+// comment matches lines that llama-swap leaves out of commands.
 var comment = lazyregexp.New(`(?m)^\s*#.*$`)
 
 func (s *swap) model(id string, n *yaml.Node) (api.Function, error) {

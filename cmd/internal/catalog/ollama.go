@@ -42,8 +42,8 @@ const (
 	mostModels   = 10_000
 )
 
-// StoreOf returns Ollama's store: OLLAMA_MODELS, else below the home folder, else that of its Linux service; nil: there
-// is none.
+// StoreOf returns Ollama's store: OLLAMA_MODELS, else below the home folder, else its Linux service's; nil: there is
+// none.
 func StoreOf(getenv func(string) string) *Store {
 	dirs := []string{getenv("OLLAMA_MODELS")}
 	if dirs[0] == "" {

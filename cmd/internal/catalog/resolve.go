@@ -80,7 +80,7 @@ var (
 
 // Missing is the error of a model that is not here.
 type Missing struct {
-	// Library is what may be meant in Ollama's library.
+	// Library may be meant, in Ollama's library.
 	Library string
 
 	text string

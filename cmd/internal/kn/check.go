@@ -37,7 +37,7 @@ type checker struct {
 	findings []finding
 }
 
-// plan is what is installed, or will be.
+// plan says what is or will be installed.
 type plan struct {
 	overlay    string
 	components []string

@@ -59,7 +59,7 @@ func printClusters(w io.Writer, list []admin.Cluster) error {
 	return nil
 }
 
-// latency is that of the nearest agent.
+// latency returns the nearest agent's.
 func latency(c admin.Cluster) string {
 	var way time.Duration
 	for _, a := range c.Agents {
