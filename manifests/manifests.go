@@ -26,21 +26,13 @@ import (
 var files embed.FS
 
 // Overlays returns the overlays' names.
-func Overlays() []string {
-	entries, err := files.ReadDir("overlays")
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
-}
+func Overlays() []string { return namesIn("overlays") }
 
 // Components returns the components' names.
-func Components() []string {
-	entries, err := files.ReadDir("components")
+func Components() []string { return namesIn("components") }
+
+func namesIn(folder string) []string {
+	entries, err := files.ReadDir(folder)
 	if err != nil {
 		panic(err) // it is embedded
 	}

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -211,7 +212,7 @@ func Account(s Snapshot, now time.Time) []admin.Device {
 		*l = admin.Device{ID: dev.ID, Node: dev.Node, Name: dev.Name, Others: dev.Others, Capacity: dev.Capacity, Total: dev.Total,
 			Free: ledger.free[d]}
 		for _, i := range ledger.on[d] {
-			n := i.heldOf(int32(d))
+			n := i.held[slices.Index(i.at, int32(d))]
 			switch i.phase {
 			case phaseAwake, phaseUnhealthy:
 				l.Awake += n
@@ -229,13 +230,4 @@ func Account(s Snapshot, now time.Time) []admin.Device {
 		}
 	}
 	return lines
-}
-
-func (i *instance) heldOf(device int32) api.Bytes {
-	for k, d := range i.at {
-		if d == device {
-			return i.held[k]
-		}
-	}
-	return 0
 }

@@ -212,9 +212,6 @@ func (g *generator) gap(rate float64) float64 { return g.rng.ExpFloat64() / rate
 
 // tokens is log-normally distributed, from 1 to 32768.
 func (g *generator) tokens(median int, sigma float64) int {
-	if median == 0 {
-		return 0
-	}
 	return int(min(32768, max(1, math.Round(float64(median)*math.Exp(sigma*g.rng.NormFloat64())))))
 }
 

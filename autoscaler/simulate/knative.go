@@ -237,17 +237,12 @@ func (k *knative) remove(a *kpa) {
 		}
 	}
 	p := a.pods[victim]
-	a.pods = append(a.pods[:victim:victim], a.pods[victim+1:]...)
+	a.pods = slices.Delete(a.pods, victim, victim+1)
 	if p.u != nil {
-		k.w.stop(p.u, func() { k.schedule() })
+		k.w.stop(p.u, k.schedule)
 		return
 	}
-	for j, q := range k.pending {
-		if q == p {
-			k.pending = append(k.pending[:j:j], k.pending[j+1:]...)
-			break
-		}
-	}
+	k.pending = slices.DeleteFunc(k.pending, func(q *kpaPod) bool { return q == p })
 }
 
 // A pod that finds too few GPUs blocks no other: the scheduler tries the next.

@@ -192,7 +192,7 @@ func (r *random) tire() {
 				next = min(next, due)
 				continue
 			}
-			r.w.sleep(u, 1, func() { r.schedule() })
+			r.w.sleep(u, 1, r.schedule)
 		}
 	}
 	if next != Forever {

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -147,7 +148,7 @@ func ReadTrace(r io.Reader, spread int) (Trace, error) {
 	if len(t) == 0 {
 		return nil, errors.New("the trace has a header and no requests")
 	}
-	slices.SortStableFunc(t, func(a, b Arrival) int { return int(min(1, max(-1, a.At-b.At))) })
+	slices.SortStableFunc(t, func(a, b Arrival) int { return cmp.Compare(a.At, b.At) })
 	if first := t[0].At; first < 0 { // the rows were not in order
 		for k := range t {
 			t[k].At -= first

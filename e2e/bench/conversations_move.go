@@ -188,7 +188,7 @@ func (s *Engine) stream(ctx context.Context, tokens []int, length int, state str
 		return nil
 	})
 	if err != nil && len(p.at) > 0 && !errors.Is(err, errChunk) {
-		return p, nil //nolint:nilerror // its end, as a cut has it
+		return p, nil // its end, as a cut has it
 	}
 	return p, err
 }

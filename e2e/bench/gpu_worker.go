@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 
 	"github.com/rouse-dev/rouse/engine"
@@ -25,9 +26,7 @@ type gpuSubject struct {
 
 func (b *gpuBench) open(ctx context.Context, load worker.Load, cfg engine.Config, options map[string]any) (*gpuSubject, error) {
 	all := map[string]any{"device": b.device}
-	for k, v := range options {
-		all[k] = v
-	}
+	maps.Copy(all, options)
 	raw, err := json.Marshal(all)
 	if err != nil {
 		return nil, err

@@ -259,7 +259,7 @@ func (c *creator) ownImage(ctx context.Context) (string, error) {
 const functionImage = "rouse-function"
 
 func (c *creator) checkImage(ctx context.Context, kind, image string) error {
-	if published := images[kind]; published == "" || published != image { // the engine's, or the user's own, which may contain a function
+	if images[kind] != image { // the engine's, or the user's own, which may contain a function
 		return nil
 	}
 	_, err := get[metav1.PartialObjectMetadata](ctx, c.cluster, mutatingWebhooks, "", injectorName)
@@ -376,7 +376,7 @@ func until(ctx context.Context, done func(context.Context) (bool, error), where 
 		found, err := done(ctx)
 		passing := apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err) || apierrors.IsConflict(err)
 		if err != nil && (ctx.Err() != nil || passing) {
-			return false, nil //nolint:nilerr // it is tried again
+			return false, nil // it is tried again
 		}
 		return found, err
 	})

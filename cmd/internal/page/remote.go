@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -172,9 +173,7 @@ func (t Target) rewrite(r *httputil.ProxyRequest) {
 	if key, is := strings.CutPrefix(key, "Bearer "); is && t.KeyHeader != "" {
 		h.Set(t.KeyHeader, key)
 	}
-	for name, values := range t.Header {
-		h[name] = values
-	}
+	maps.Copy(h, t.Header)
 }
 
 // answered turns errors of intermediaries into ones that are never 401, 403 or 404, which the page takes for its own.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 
@@ -43,9 +44,7 @@ func (c *Client) Open(ctx context.Context, method, path string, in any) (*http.R
 	if err != nil {
 		return nil, fmt.Errorf("reach %s: %w", c.Peer, err)
 	}
-	for name, values := range c.Header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, c.Header)
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

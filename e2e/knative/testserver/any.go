@@ -25,7 +25,7 @@ func anyServer(port string) error {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	server := &http.Server{Addr: ":" + port, Handler: http.HandlerFunc(serve), Protocols: &protocols} //nolint:gosec // a test's
+	server := &http.Server{Addr: ":" + port, Handler: http.HandlerFunc(serve), Protocols: &protocols}
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM)
 	go func() {
