@@ -37,8 +37,8 @@ func (l *sessions) begin(person who, lasts time.Duration) string {
 	s.ctx, s.end = context.WithDeadline(l.ctx, s.ends)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.all) >= maxSessions {
-		l.first().end()
+	if first := l.first(); first != nil && len(l.all) >= maxSessions {
+		first.end()
 	}
 	l.all[at] = s
 	context.AfterFunc(s.ctx, func() {
