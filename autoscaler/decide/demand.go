@@ -45,7 +45,7 @@ type queue struct {
 //  1. demands that have starved for too long, the longest first, whatever the priority
 //  2. first instances, then MinScale, then further ones, then predicted demands
 //  3. the higher priority
-//  5. name and number
+//  4. the longer starvation
 //  5. the name and the number of the demand
 func (p *plan) meetDemands() {
 	q := &queue{plan: p, groups: groupsOf(p.fs)}

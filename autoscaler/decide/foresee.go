@@ -104,11 +104,12 @@ func (f *function) deepest() (level api.Level) {
 	return level
 }
 
-// serveAhead serves a predicted demand.
+// serveAhead serves a predicted demand:
 //
 //  1. A function that failed or never fits is left to real requests.
 //  2. It wakes a sleeper without interrupting work or, if there is none, starts in free memory.
 //  3. The victims' clients must lose less than its own gain, and no victim may have to start again.
+//  4. It begins in time, and no earlier.
 func (q *queue) serveAhead(dm *demand) {
 	f := dm.f
 	if _, err := q.impossible(f.Function, q.pol.Advice); err != nil || !q.due(f.RetryAt) { // 1

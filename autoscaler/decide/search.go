@@ -295,6 +295,7 @@ type spot struct {
 	late, lack, free api.Bytes
 }
 
+// before reports whether s is better than t. The fullest is better, so that large gaps stay whole.
 func (s *spot) before(t *spot) bool {
 	switch {
 	case s.class != t.class:

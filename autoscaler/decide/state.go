@@ -77,9 +77,8 @@ func (f *function) starve(now time.Time) {
 type instance struct {
 	*Instance
 	f *function
-	// The host comes first.
 	node int32
-	at   []int32
+	at   []int32 // the host first
 	// lost: its node or one of its devices does not exist.
 	lost  bool
 	phase phase
