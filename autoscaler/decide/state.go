@@ -76,7 +76,7 @@ func (f *function) starve(now time.Time) {
 
 type instance struct {
 	*Instance
-	f *function
+	f    *function
 	node int32
 	at   []int32 // the host first
 	// lost: its node or one of its devices does not exist.

@@ -1,6 +1,6 @@
 // The files child_* are the programs that benchmarks start.
 //
-// Start returns once the process has said a word, or has ended. Its end of output is kept for Until and errors.
+// Start returns once the process has said a word, or has ended. The end of its output is kept for Until and errors.
 //
 // Methods are safe for many goroutines, but only one of Stop and Kill is called at a time.
 

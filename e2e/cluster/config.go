@@ -39,7 +39,7 @@ func configure(p Places, built programs) error {
 	return nil
 }
 
-// For the addresses given out, and pods' network.
+// The verbs are the folder of the addresses given out, and the pods' network.
 const bridgeConfig = `{"cniVersion": "1.0.0", "name": "pods", "plugins": [
   {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true,
    "ipam": {"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}},

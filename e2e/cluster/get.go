@@ -20,7 +20,7 @@ var found = sync.OnceValues(func() (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The program that starts the node's first process is its own.
+	// A program of its own: the node's first process is the program that starts it, run again.
 	cmd := exec.CommandContext(ctx, "go", "run", "./e2e/cluster/cmd/cluster", "up")
 	cmd.Dir, cmd.Env, cmd.Stderr = p.Checkout, append(os.Environ(), "GOFLAGS=-trimpath -buildvcs=false"), os.Stderr
 	if err := cmd.Run(); err != nil {

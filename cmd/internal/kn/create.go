@@ -110,6 +110,8 @@ func (c *creator) note(format string, args ...any) {
 	fmt.Fprintf(c.notes, "note: "+format+"\n", args...)
 }
 
+// create creates a function:
+//
 //  1. Determine what it is. The cluster is asked only for Rouse's own image.
 //  2. Check that the autoscaler would serve it, the image can be a function, and GPU and the container's objects exist.
 //     Checks without permission are skipped.
