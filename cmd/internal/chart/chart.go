@@ -161,9 +161,8 @@ func (c choice) names() (names []string) {
 	return names
 }
 
-type object struct {
-	texts []string // by choice; empty: not present
-}
+// An object has texts by choice; empty: not present.
+type object []string
 
 // objects returns templates of every object in all its forms.
 func objects() (string, error) {
@@ -172,8 +171,8 @@ func objects() (string, error) {
 	for _, name := range programs {
 		images[local+name] = placeholder + name + ":tag"
 	}
-	var list []*object
-	byID := map[string]*object{}
+	var list []object
+	byID := map[string]object{}
 	for k, c := range choices {
 		rendered, err := manifests.Render(c.overlay, images, c.names()...)
 		if err != nil {
@@ -185,10 +184,10 @@ func objects() (string, error) {
 				return "", err
 			}
 			if byID[id] == nil {
-				byID[id] = &object{texts: make([]string, len(choices))}
+				byID[id] = make(object, len(choices))
 				list = append(list, byID[id])
 			}
-			byID[id].texts[k] = strings.TrimSpace(text)
+			byID[id][k] = strings.TrimSpace(text)
 		}
 	}
 	var out strings.Builder
@@ -213,10 +212,10 @@ func identity(text string) (string, error) {
 }
 
 // write writes each form of an object once, under the conditions that matter.
-func (o *object) write(out *strings.Builder, choices []choice) {
+func (o object) write(out *strings.Builder, choices []choice) {
 	overlay, which := o.depends(choices)
 	written := map[string]bool{"": true}
-	for _, text := range o.texts {
+	for _, text := range o {
 		if written[text] {
 			continue
 		}
@@ -231,11 +230,11 @@ func (o *object) write(out *strings.Builder, choices []choice) {
 }
 
 // depends reports whether the object depends on the overlay, and on which components.
-func (o *object) depends(choices []choice) (overlay bool, which []string) {
+func (o object) depends(choices []choice) (overlay bool, which []string) {
 	differs := func(same func(a, b choice) bool) bool {
 		for i, a := range choices {
 			for j, b := range choices[:i] {
-				if o.texts[i] != o.texts[j] && same(a, b) {
+				if o[i] != o[j] && same(a, b) {
 					return true
 				}
 			}
@@ -254,14 +253,14 @@ func (o *object) depends(choices []choice) (overlay bool, which []string) {
 }
 
 // conditions returns when an object has this form; empty: always.
-func (o *object) conditions(text string, choices []choice, overlay bool, which []string) string {
+func (o object) conditions(text string, choices []choice, overlay bool, which []string) string {
 	if !overlay && len(which) == 0 {
 		return ""
 	}
 	overlays := map[string][]string{} // by the condition of the components
 	var order []string
 	for k, c := range choices {
-		if o.texts[k] != text {
+		if o[k] != text {
 			continue
 		}
 		var components []string
