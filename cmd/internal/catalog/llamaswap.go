@@ -150,19 +150,22 @@ func (s *swap) lose(n *yaml.Node, of string, kept []string) {
 	}
 }
 
-// pairs includes those of merged mappings.
-func pairs(n *yaml.Node) (all [][2]*yaml.Node) {
+// pairs returns n's own pairs, after those of merged mappings that these do not override.
+func pairs(n *yaml.Node) (own [][2]*yaml.Node) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
+	var merged [][2]*yaml.Node
 	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
 		if n.Content[i].Tag == "!!merge" {
-			all = append(all, pairs(n.Content[i+1])...)
+			merged = append(merged, pairs(n.Content[i+1])...)
 			continue
 		}
-		all = append(all, [2]*yaml.Node(n.Content[i:]))
+		own = append(own, [2]*yaml.Node(n.Content[i:]))
 	}
-	return all
+	return append(slices.DeleteFunc(merged, func(m [2]*yaml.Node) bool {
+		return slices.ContainsFunc(own, func(p [2]*yaml.Node) bool { return p[0].Value == m[0].Value })
+	}), own...)
 }
 
 // expand returns a function that replaces macros, the last first: they may contain earlier ones.
