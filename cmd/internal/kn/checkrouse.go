@@ -34,8 +34,8 @@ func (c *checker) rouse(ctx context.Context) {
 			}
 		case available == 0:
 			there = true
-			trouble := c.trouble(ctx, control.SystemNamespace, "app="+name)
-			c.add(name, resultMissing, "kubectl describe pods -n "+control.SystemNamespace+" -l app="+name, "no pod of it is available; %s", trouble)
+			trouble := strings.TrimSuffix("no pod of it is available; "+c.trouble(ctx, control.SystemNamespace, "app="+name), "; ")
+			c.add(name, resultMissing, "kubectl describe pods -n "+control.SystemNamespace+" -l app="+name, "%s", trouble)
 		default:
 			there = true
 			c.add(name, resultOK, "", "%d available", available)
