@@ -167,18 +167,19 @@ func (c *creator) creation(ctx context.Context, w wanted) (*creation, string, er
 			return nil, "", err
 		}
 	}
-	if w.GPUs < 0 {
+	onGPU := kind == api.RuntimeVLLM || kind == api.RuntimeSGLang
+	switch {
+	case w.GPUs < 0 && onGPU:
+		w.GPUs = 1
+	case w.GPUs < 0:
 		w.GPUs = 0
-		if kind == api.RuntimeVLLM || kind == api.RuntimeSGLang {
-			w.GPUs = 1
-		}
 	}
 	n := newCreation(c.namespace, w.name)
 	if err := n.fill(w); err != nil {
 		return nil, "", err
 	}
 	n.describe(kind, model)
-	if w.GPUs > 0 && (kind == api.RuntimeVLLM || kind == api.RuntimeSGLang) {
+	if w.GPUs > 0 && onGPU {
 		if err := n.addSharedMemory(); err != nil {
 			return nil, "", err
 		}
@@ -195,14 +196,9 @@ func (c *creator) creation(ctx context.Context, w wanted) (*creation, string, er
 		}
 		n.annotate(key, value)
 	}
-	image, ours := w.Image, ""
+	image := w.Image
 	if image == "" {
-		if kind == api.RuntimeEngine {
-			if ours, err = c.ownImage(ctx); err != nil {
-				return nil, "", err
-			}
-		}
-		if image, err = imageOf(kind, ours); err != nil {
+		if image, err = c.imageOf(ctx, kind); err != nil {
 			return nil, "", err
 		}
 	}
@@ -353,18 +349,16 @@ func (c *creator) ready(ctx context.Context, n *creation) error {
 				continue
 			}
 			last = cond.Message
-			if cond.Status != "False" {
-				refused = 0
-			}
 			switch cond.Status {
 			case "True":
 				c.say("Service %s/%s is ready: %s", n.namespace, n.name, s.Status.URL)
 				return true, nil
 			case "False":
-				if refused++; refused < window {
-					return false, nil
+				if refused++; refused >= window {
+					return false, fmt.Errorf("the Service %s/%s can't become ready: %s; mend it with `kn service update %[2]s`", n.namespace, n.name, cond.Message)
 				}
-				return false, fmt.Errorf("the Service %s/%s can't become ready: %s; mend it with `kn service update %[2]s`", n.namespace, n.name, cond.Message)
+			default:
+				refused = 0
 			}
 		}
 		return false, nil

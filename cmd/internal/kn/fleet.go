@@ -128,12 +128,11 @@ func (f *fleet) join(namespace string, declared, made, scaled []knObject) {
 	for _, o := range made {
 		name := api.NewFunctionName(o.Metadata.Namespace, o.Metadata.Name)
 		r := known[name]
-		switch {
-		case r == nil && !config.IsFunction(o.Metadata.Annotations, classes[name]):
-			continue
-		case r == nil:
+		if r == nil {
+			if !config.IsFunction(o.Metadata.Annotations, classes[name]) {
+				continue
+			}
 			r = &Revision{Name: name}
-			known[name] = r
 		}
 		r.Created, r.Conditions = o.Metadata.CreationTimestamp.Time, o.Status.Conditions
 		if r.Function == nil { // the autoscaler knows the service of others
@@ -142,14 +141,11 @@ func (f *fleet) join(namespace string, declared, made, scaled []knObject) {
 		}
 	}
 	for _, r := range known {
-		if r.Function != nil {
-			s := service(r.Function.Function.ServiceName())
-			s.Revisions = append(s.Revisions, *r)
-		}
+		s := service(r.Function.Function.ServiceName())
+		s.Revisions = append(s.Revisions, *r)
 	}
 	for _, o := range declared {
-		s := byName[api.NewFunctionName(o.Metadata.Namespace, o.Metadata.Name)]
-		if s != nil {
+		if s := byName[api.NewFunctionName(o.Metadata.Namespace, o.Metadata.Name)]; s != nil {
 			s.describe(o)
 		}
 	}

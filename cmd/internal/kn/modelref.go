@@ -2,6 +2,7 @@ package kn
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -97,9 +98,9 @@ func meant(word string, of []string) string {
 	return ""
 }
 
-func imageOf(kind, ours string) (string, error) {
+func (c *creator) imageOf(ctx context.Context, kind string) (string, error) {
 	if kind == api.RuntimeEngine {
-		return ours, nil
+		return c.ownImage(ctx)
 	}
 	if image := images[kind]; image != "" {
 		return image, nil
