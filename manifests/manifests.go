@@ -1,10 +1,9 @@
-// Package manifests holds the objects that Rouse installs in a cluster, inside the program.
+// Package manifests holds the objects that Rouse installs in a cluster.
 //
-// The files are plain kustomize: "kubectl apply -k manifests/overlays/default" and [Render] make the same objects.
-// base is part of every overlay. The overlays are default, time-slicing, dual-pods, agent and dev. components are
-// optional parts; examples are functions, and routes to the front door.
+// The files are plain kustomize: "kubectl apply -k manifests/overlays/default" and [Render] make the same objects. base
+// is part of every overlay.
 //
-// Everything here is Rouse's own. It has no object of Knative's, so that deleting what was applied leaves Knative intact.
+// It has no object of Knative's: deleting what was applied leaves Knative intact.
 package manifests
 
 import (
@@ -26,9 +25,14 @@ import (
 //go:embed base overlays components examples
 var files embed.FS
 
-// Overlays returns the names that [Render] takes.
-func Overlays() []string {
-	entries, err := files.ReadDir("overlays")
+// Overlays returns the overlays' names.
+func Overlays() []string { return namesIn("overlays") }
+
+// Components returns the components' names.
+func Components() []string { return namesIn("components") }
+
+func namesIn(folder string) []string {
+	entries, err := files.ReadDir(folder)
 	if err != nil {
 		panic(err) // it is embedded
 	}
@@ -39,22 +43,8 @@ func Overlays() []string {
 	return names
 }
 
-// Components returns the names of the components that can be added to an overlay.
-func Components() []string {
-	entries, err := files.ReadDir("components")
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
-}
-
-// Render returns the objects of an overlay as a YAML stream, as "kubectl kustomize" does. images replaces the images
-// in the files, by name without tag: {"dev.local/rouse-activator": "ghcr.io/me/rouse-activator:v2"}. components are
-// added. It reads no file and makes no request.
+// Render returns the objects of an overlay as a YAML stream. images replaces the images in the files, by name without
+// tag: {"dev.local/rouse-activator": "ghcr.io/me/rouse-activator:v2"}. It makes no request.
 func Render(overlay string, images map[string]string, components ...string) ([]byte, error) {
 	if !slices.Contains(Overlays(), overlay) {
 		return nil, fmt.Errorf("no overlay %q: there are %s", overlay, strings.Join(Overlays(), ", "))
@@ -79,7 +69,6 @@ func Render(overlay string, images map[string]string, components ...string) ([]b
 	return render(top)
 }
 
-// replacement is kustomize's form of "take the image to in place of from".
 func replacement(from, to string) (types.Image, error) {
 	ref, err := name.ParseReference(to, name.WithDefaultRegistry(""))
 	if err != nil {

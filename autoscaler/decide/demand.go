@@ -10,7 +10,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// class ranks demands.
 type class int
 
 const (
@@ -20,28 +19,24 @@ const (
 	ahead              // no request waits, but one is predicted; see foresee.go
 )
 
-// demand is a function's demand for one more awake instance.
 type demand struct {
 	f     *function
 	class class
-	// late says that the function has starved for four turns and is served before all others.
+	// late: it has starved for four turns.
 	late bool
-	// nth numbers the demands of a function.
-	nth int
-	why string
-	// from is the time when a predicted demand begins.
+	nth  int
+	why  string
+	// from is when a predicted demand begins.
 	from time.Time
-	// rehearsal says that it is for waking a sleeper after its rehearsal.
+	// rehearsal: it wakes a sleeper after its rehearsal.
 	rehearsal bool
 }
 
-// queue is the demands of one plan.
 type queue struct {
 	*plan
-	groups map[group][]*function // see chooseVariant
-	// deferred are the needs of waiting demands that have not been booked yet.
+	groups   map[group][]*function // see chooseVariant
 	deferred []amounts
-	// chosen has one entry for each further instance that this plan chose for requests to a model with variants.
+	// chosen has one entry for each instance chosen for a model with variants.
 	chosen []*function
 }
 
@@ -51,7 +46,7 @@ type queue struct {
 //  2. first instances, then MinScale, then further ones, then predicted demands
 //  3. the higher priority
 //  4. the longer starvation
-//  5. the name and the number of the demand, so that the order is deterministic
+//  5. the name and the number of the demand
 func (p *plan) meetDemands() {
 	q := &queue{plan: p, groups: groupsOf(p.fs)}
 	var order []*demand
@@ -68,7 +63,6 @@ func (p *plan) meetDemands() {
 	q.bookDeferred()
 }
 
-// compare orders demands, the one to serve first before others.
 func (dm *demand) compare(d *demand) int {
 	if dm.late != d.late {
 		return cmp.Compare(btoi(d.late), btoi(dm.late))
@@ -82,7 +76,6 @@ func (dm *demand) compare(d *demand) int {
 	return cmp.Or(cmp.Compare(dm.f.Spec.Name, d.f.Spec.Name), cmp.Compare(dm.nth, d.nth))
 }
 
-// bookDeferred books the needs of first instances that have to wait, before others are served.
 func (q *queue) bookDeferred() {
 	for _, needs := range q.deferred {
 		q.book(needs)
@@ -97,10 +90,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-// mostDemands bounds the demands of one function in one plan; the rest follows in later ones.
 const mostDemands = 16
 
-// demandsOf appends f's demands to ds.
 func (q *queue) demandsOf(f *function, ds []*demand) []*demand {
 	if f.scaled && f.desired == 0 && f.Waiting > 0 && f.live() == 0 {
 		q.plan.wait(f, fmt.Sprintf("%d waiting, and %s", f.Waiting, f.Scale))
@@ -139,15 +130,15 @@ func (q *queue) demandsOf(f *function, ds []*demand) []*demand {
 			}
 			dm.class, dm.why = extra, fmt.Sprintf("%s; %d awake or on the way", f.pressure, n)
 		default:
-			return ds // the awake instances are enough
+			return ds
 		}
 		ds = append(ds, dm)
 	}
 	return ds
 }
 
-// activatorWakes reports whether an activator that holds a grant is about to wake an instance of f itself. It gets a
-// moment to begin. An activator that prefers a sleeper without a grant waits for the autoscaler.
+// activatorWakes reports whether an activator that holds a grant is about to wake an instance of f itself. An activator
+// that prefers a sleeper without a grant waits for the autoscaler.
 func (q *queue) activatorWakes(f *function) bool {
 	if f.live() > 0 || f.Waiting == 0 {
 		return false
@@ -168,16 +159,14 @@ func (q *queue) activatorWakes(f *function) bool {
 	return false
 }
 
-// Load is the reported work of a function's awake instances, all together. Instances that report none, because they are
-// new or idle, count as idle.
+// Load is the work of a function's awake instances together. One that reports none counts as idle.
 type Load struct {
-	// Awake is the number of awake instances.
 	Awake int
-	// Waiting is the number of requests that wait inside their runtimes.
+	// Waiting requests are inside the runtimes.
 	Waiting int
-	// KV is the sum of the used shares of their KV caches: 1.5 means one and a half caches full.
+	// KV is the sum of the used shares of their KV caches.
 	KV float64
-	// TTFT is their mean time to first token, weighted by requests; 0 if none reported one.
+	// TTFT is the mean, weighted by requests; 0: none reported one.
 	TTFT time.Duration
 }
 
@@ -195,7 +184,7 @@ func LoadOf(instances []*Instance) Load {
 			continue
 		}
 		l.Waiting += min(max(0, s.Load.Waiting), 1<<20)
-		if kv := s.Load.KVUsage; kv > 0 { // false if NaN
+		if kv := s.Load.KVUsage; kv > 0 { // false for NaN
 			l.KV += min(kv, 1)
 		}
 		if s.Load.TTFT > 0 {
@@ -209,35 +198,30 @@ func LoadOf(instances []*Instance) Load {
 	return l
 }
 
-// Targets of every function: the share of the KV cache in use, and the requests that wait inside each awake runtime.
 const (
 	targetKVUsage = 0.8
 	targetQueue   = 5
 )
 
-// ease is the part of a target that the load of the remaining instances must stay below before one is put to sleep.
-// Between it and the target nothing changes.
+// ease is the part of a target that the load of the remaining instances must stay below before one sleeps.
 const ease = 0.7
 
-// want is the number of instances that one measure asks for.
 type want struct {
-	// up is the number needed to meet the target; keep, the number needed to stay below ease.
+	// up meets the target; keep stays below ease.
 	up, keep int
-	// why describes the measure.
-	why func() string
+	why      func() string
 }
 
 // Wanted returns how many instances f should have awake, given that live ones are awake or on their way:
 //
 //  1. Requests: each held or running one has a place.
-//  2. KV cache: use stays within the target's share.
-//  3. Queue: no more than the target's number waits inside each runtime.
-//  4. Time to first token: the mean meets the target. Never more instances than requests.
-//  5. Held tokens: they can be read within the target's time to first token, at the learned rate.
+//  2. KV cache: use stays within targetKVUsage.
+//  3. Queue: at most targetQueue wait inside each runtime.
+//  4. Time to first token: the mean meets the target, with no more instances than requests.
+//  5. Held tokens: they are read within the target's time to first token, at the learned rate.
 //
-// 2 to 5 were measured over Load.Awake instances, so they at most double those at once, and only while there are
-// requests. Their wish stays until the rest would be below [ease] of the target. pressed: they want more than live; why
-// says which.
+// 2 to 5 at most double the instances that were measured. Their wish stays until the rest would be below [ease] of the
+// target. pressed: they want more than live; why says which.
 func (f *Function) Wanted(live int) (n int, pressed bool, why string) {
 	most := max(1, f.Spec.MaxScale)
 	n = min(f.places(), most) // 1
@@ -254,7 +238,7 @@ func (f *Function) Wanted(live int) (n int, pressed bool, why string) {
 	return n, pressed, why
 }
 
-// settledAt returns the time from which on f's load counts again: the last instance has had time to take its share.
+// settledAt returns when the last instance has had settle to take its share of the load.
 func (f *Function) settledAt(settle time.Duration) (t time.Time) {
 	for _, i := range f.Instances {
 		if phaseOf(i) == phaseAwake {
@@ -264,7 +248,6 @@ func (f *Function) settledAt(settle time.Duration) (t time.Time) {
 	return t
 }
 
-// places returns the number of instances that the requests fill.
 func (f *Function) places() int {
 	c := max(1, f.Spec.Concurrency)
 	return (f.Waiting + f.Running + c - 1) / c
@@ -313,7 +296,7 @@ func (f *Function) byTokens() want {
 	}}
 }
 
-// ceil rounds up, ignoring rounding errors. It returns 0 for values that are not positive, and NaN.
+// ceil returns 0 for NaN and values that are not positive.
 func ceil(v float64) int {
 	if !(v > 0) {
 		return 0
@@ -329,7 +312,6 @@ func Desired(f *Function, now time.Time) int {
 	return g.desired
 }
 
-// desire computes how many instances f should have awake.
 func (f *function) desire(now time.Time) {
 	f.scaled = !f.Undeclared && f.Order == OrderNone && f.Scale.On(now)
 	if f.Undeclared {

@@ -1,7 +1,7 @@
-// Package decide is the autoscaler's policy: [Plan] takes everything that is known and returns what to do now, why, and when to plan again.
+// Package decide is the autoscaler's policy: [Plan] takes everything that is known and returns what to do now, why, and
+// when to plan again.
 //
-// It is pure. It reads no clock, starts nothing, keeps nothing, and never changes its input; the same [Snapshot] and time give the same actions. The
-// simulator calls the same function as production. It is safe for concurrent use.
+// It reads no clock, keeps nothing, and never changes its input. It is safe for concurrent use.
 //
 // One plan:
 //
@@ -14,27 +14,24 @@
 //  6. Instances that are not needed go one step down: awake, asleep, stopped (scaledown.go).
 //  7. Sleepers that fit into the free memory get standing grants (grant.go).
 //
-// Devices are the host memory and the GPUs of one machine, or of each node of a cluster (topology.go). An instance is on one node: it holds memory of
-// that node's host and of some of its GPUs. The account of each device is computed from its instances (ledger.go).
+// Devices are the host memory and the GPUs of one machine, or of each node of a cluster (topology.go).
 //
-// A plan contains no chains. A victim is put to sleep in one plan, and its memory is allocated in a later one, when the instance has reported what it
-// released. In between the coming memory belongs to the demand that asked for it, because serving demands does not change their order.
+// A plan contains no chains: a victim sleeps in one plan, and its memory is allocated in a later one, when it has
+// reported what it released. In between the coming memory belongs to the demand that asked for it.
 //
-// Grants and epochs have rules of their own, which the search for two instances awake in the same memory calls too
-// (epochs.go; docs/design/0006-grants.md has the reasons):
+// Rules of grants and epochs (epochs.go, docs/design/0006-grants.md):
 //
-//  1. Every order and every grant has an epoch ([Epochs.Next]), higher than any given out for the instance before:
-//     counted within a term, ordered by the term between leaders.
-//  2. A grant counts as used until the instance itself has reported a later epoch ([SettleGrant]). No clock, activator or
-//     missing answer ends it.
+//  1. Every order and grant has an epoch ([Epochs.Next]), higher than any given out for the instance before.
+//  2. A grant counts as used until the instance itself has reported a later epoch ([SettleGrant]). Nothing else ends
+//     it.
 //  3. An instance that another leader started, or that has lost its epoch, is assumed to hold a grant of any earlier
 //     epoch ([AssumeGranted]).
 //
-// What keeps it fair and stable (see [Policy] for the numbers):
+// What keeps it fair and stable ([Policy] has the numbers):
 //
-//   - A busy instance becomes a victim only after it has stayed long enough to be worth the switch, and its competitor has starved for a turn's wait.
-//     Starving counts from the last moment a function had an instance awake, so a function that just had its turn goes to the end of the line.
-//   - A higher priority is served first, and interrupts sooner, but a function that has starved for four turns goes before all others.
-//   - An idle instance that has just woken is left alone for a moment, no longer than half the cost of bringing it back. If its function was awake shortly
-//     before, and its next request is likely to come soon, it stays for as long as its wake is worth.
+//   - A busy instance becomes a victim only after it has stayed long enough to be worth the switch, and its competitor
+//     has starved for a turn's wait.
+//   - A higher priority is served first, but a function that has starved for four turns goes before all others.
+//   - An idle instance that has just woken is left alone for a moment, or, if its next request is likely soon, for as
+//     long as its wake is worth.
 package decide

@@ -6,19 +6,17 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Epochs gives out epochs. The zero value is for one machine, whose clock orders epochs across restarts. It is not safe
-// for concurrent use.
+// Epochs gives out epochs. The zero value is for one machine. It is not safe for concurrent use.
 type Epochs struct {
 	// Term is the leader's term in a cluster, higher than any earlier leader's; 0 on one machine.
 	Term uint64
 
-	// Last is the last result of Next, not counting those raised above seen; 0 at first.
+	// Last is the last result of Next that was not raised above seen.
 	Last uint64
 }
 
-// Next returns an epoch higher than its earlier results, than all epochs of earlier terms, and than seen, the highest
-// epoch that the instance is known to have been given. It does not exceed a seen that is out of reach
-// ([Epochs.Beyond]).
+// Next returns an epoch higher than its earlier results, all epochs of earlier terms, and seen, the highest epoch that
+// the instance is known to have, unless that is out of reach ([Epochs.Beyond]).
 func (e *Epochs) Next(seen uint64, now time.Time) uint64 {
 	first := uint64(max(0, now.UnixNano()))
 	if e.Term > 0 {
@@ -31,11 +29,10 @@ func (e *Epochs) Next(seen uint64, now time.Time) uint64 {
 	return max(e.Last, seen+1)
 }
 
-// Beyond reports whether no order of this term can reach an instance that has seen an epoch: it follows a later leader,
-// or lies.
+// Beyond reports whether no order of this term can reach an instance that has seen an epoch.
 func (e *Epochs) Beyond(seen uint64) bool { return seen+1 == 0 || termOf(seen+1) > e.Term }
 
-// SettleGrant returns the grant that is left after the instance's report: none, once it has seen a later epoch.
+// SettleGrant returns the grant that is left after the instance's report s.
 func SettleGrant(out api.Grant, s api.InstanceStatus) api.Grant {
 	if s.Epoch > out.Epoch {
 		return api.Grant{}
@@ -43,18 +40,15 @@ func SettleGrant(out api.Grant, s api.InstanceStatus) api.Grant {
 	return out
 }
 
-// ForgotEpoch reports whether an instance has lost its epoch because its process was restarted.
+// ForgotEpoch reports whether an instance has lost its epoch because its process restarted.
 func ForgotEpoch(before, now api.InstanceStatus) bool { return now.Epoch < before.Epoch }
 
-// AssumeGranted returns the grant that an instance of unknown history may hold: of any epoch before epoch, valid until
-// expires at the latest.
+// AssumeGranted returns the grant that an instance of unknown history may hold: of any epoch before epoch.
 func AssumeGranted(s api.InstanceStatus, epoch uint64, expires time.Time) api.Grant {
 	return api.Grant{Instance: s.Instance, Function: s.Function, Epoch: epoch, Devices: s.Devices, Expires: expires}
 }
 
-// An epoch orders the grants and orders for one instance: see [api.Grant.Epoch]. The autoscaler issues increasing epochs,
-// across restarts and leader changes too. There are two kinds; every epoch of the second kind is higher than all of
-// the first:
+// Epochs ([api.Grant.Epoch]) are of two kinds; every one of the second is higher than all of the first:
 //
 //   - on one machine, the clock in nanoseconds;
 //   - in a cluster, the leader's term and a counter within it.
@@ -64,11 +58,10 @@ const (
 	mostTerm    = 1<<(63-counterBits) - 1
 )
 
-// FirstEpoch returns the lowest epoch of a term. It is higher than all epochs of earlier terms and all that come from
-// a clock. Terms go from 1 to 1<<32-1.
+// FirstEpoch returns the lowest epoch of a term, from 1 to 1<<32-1.
 func FirstEpoch(term uint64) uint64 { return termBit | min(term, mostTerm)<<counterBits }
 
-// termOf returns the term of an epoch; 0 if the epoch comes from a clock.
+// termOf returns 0 for an epoch from a clock.
 func termOf(epoch uint64) uint64 {
 	return (max(epoch, termBit) &^ termBit) >> counterBits
 }

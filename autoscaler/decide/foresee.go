@@ -11,31 +11,28 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 )
 
-// Starting instances before a request comes. Package rhythm predicts when a function is needed: at a time, or in an hour.
+// Starting instances before a request comes. Package rhythm predicts a time or an hour.
 //
-//  1. At a time: the instance is told to rise early enough to be awake when the window begins. If it needs a victim, it rises still
-//     earlier, and only if its own client would lose more than the victim's. It stays awake during the window and sleeps at its end if
-//     nothing came.
-//  2. In an hour: if there is no instance, one is started some minutes before, in free memory only, and put to sleep at once: the request
-//     then waits for a wake, not a start. A sleeper is not unloaded in such an hour.
+//  1. At a time: the instance rises early enough to be awake when the window begins; if it needs a victim, still
+//     earlier, and only if its own client would lose more than the victim's. It sleeps at the window's end if nothing
+//     came.
+//  2. In an hour: if there is no instance, one is started some minutes before, in free memory only, and put to sleep at
+//     once. A sleeper is not unloaded in such an hour.
 //
-// No request waits for this, so it comes after all demands, interrupts no work, and reserves no memory. An instance that rose ahead is
-// idle, and may be a victim at once.
+// This comes after all demands, interrupts no work, and reserves no memory. An instance that rose ahead is idle, and
+// may be a victim at once.
 
 const (
-	// leadMargin is added to the expected duration of a rise.
+	// leadMargin and a leadShare-th of the expected duration of a rise are added to it.
 	leadMargin = 250 * time.Millisecond
-	// leadShare divides that duration; the quotient is added, too.
-	leadShare = 4
-	// roomLead is how much earlier victims make room.
-	roomLead = 10 * time.Second
+	leadShare  = 4
+	roomLead   = 10 * time.Second
 	// hourLead is how much earlier than needed a start for an hour begins.
 	hourLead = 10 * time.Minute
-	// even is the chance of a request within unload-after above which a sleeper is not unloaded.
+	// even is the chance of a request within unload-after above which a sleeper stays.
 	even = 0.5
 )
 
-// The bounds of windows depend on sleep-after: its value shows what staying awake is worth to the operator.
 const (
 	windowShare = 3               // the longest window is sleep-after divided by this
 	leastWindow = 2 * time.Second // but at least this
@@ -43,7 +40,6 @@ const (
 	leastPause  = 2 * time.Second
 )
 
-// noteVisit tells the rhythm that a request came at t, after idle.
 func (f *Function) noteVisit(t time.Time, idle time.Duration) {
 	if f.Spec.NoPrewake {
 		f.Rhythm = nil
@@ -60,7 +56,6 @@ func (f *Function) hasForecast() bool {
 	return f.Rhythm != nil && !f.Undeclared && !f.Spec.NoPrewake && f.Spec.VariantOf == ""
 }
 
-// window returns the window in which a request for f is predicted, if the prediction may be acted upon.
 func (f *Function) window(now time.Time) (w rhythm.Window, known bool) {
 	if !f.hasForecast() || !f.Rhythm.Trusted() {
 		return w, false
@@ -68,13 +63,11 @@ func (f *Function) window(now time.Time) (w rhythm.Window, known bool) {
 	return f.Rhythm.Next(now)
 }
 
-// lead returns how long before its use an instance of f must begin to rise from level.
 func (f *Function) lead(level api.Level) time.Duration {
 	rise := f.Past.Return(level)
 	return rise + rise/leadShare + leadMargin
 }
 
-// predictedDemand appends f's predicted demand, if f has no instance awake and wants none.
 func (q *queue) predictedDemand(f *function, ds []*demand) []*demand {
 	if f.Undeclared || f.scaled || f.frozen() || f.refused || f.desired > 0 || f.live()+f.falling+f.passing+f.leaving > 0 || f.Failures > 0 {
 		return ds
@@ -101,7 +94,6 @@ func (q *queue) predictedDemand(f *function, ds []*demand) []*demand {
 	return ds
 }
 
-// deepest returns the deepest level of f's instances, from which a rise takes longest.
 func (f *function) deepest() (level api.Level) {
 	if len(f.instances) == 0 {
 		return inventory.Stopped
@@ -115,8 +107,8 @@ func (f *function) deepest() (level api.Level) {
 // serveAhead serves a predicted demand:
 //
 //  1. A function that failed or never fits is left to real requests.
-//  2. The way is to wake a sleeper without interrupting work or, if there is none, to start in free memory.
-//  3. The victims' clients must lose less than its own gain, and no victim may have to start again. This does not change with time.
+//  2. It wakes a sleeper without interrupting work or, if there is none, starts in free memory.
+//  3. The victims' clients must lose less than its own gain, and no victim may have to start again.
 //  4. It begins in time, and no earlier.
 func (q *queue) serveAhead(dm *demand) {
 	f := dm.f
@@ -150,18 +142,16 @@ func (q *queue) serveAhead(dm *demand) {
 		q.carryOut(dm, o)
 	case timed && o.self != nil && q.due(begin.Add(-roomLead)): // the memory that was freed for it is not granted to others
 		if q.book(amounts{o.at, o.needs}); o.self.reserved() {
-			o.self.taken = true // its grant has the memory, and no other sleeper may get it now
+			o.self.taken = true // its grant has the memory
 		}
 	}
 }
 
-// onlyGrants reports whether all victims are grants, which are revoked in no time.
 func onlyGrants(victims []victim) bool {
 	return len(victims) > 0 && !slices.ContainsFunc(victims, func(v victim) bool { return v.kind != granted })
 }
 
-// lossOf returns the victims' loss: the duration of their return divided by the mean time until they are needed. It is infinite for a
-// victim with a prediction or without a known mean, and for one that would be stopped.
+// lossOf returns the duration of the victims' return divided by the mean time until they are needed.
 func (p *plan) lossOf(victims []victim) (sum float64) {
 	for _, v := range victims {
 		if v.kind == granted {
@@ -176,7 +166,6 @@ func (p *plan) lossOf(victims []victim) (sum float64) {
 	return sum
 }
 
-// staysForForecast reports whether the last instance of f stays awake for a predicted request.
 func (p *plan) staysForForecast(f *function) bool {
 	w, known := f.window(p.now)
 	if !known || f.desired > 0 {
@@ -192,7 +181,6 @@ func (p *plan) staysForForecast(f *function) bool {
 // unused reports whether i rose for a predicted request that has not come.
 func (f *Function) unused(i *instance) bool { return i.Ahead && !f.idleSince().After(i.Since) }
 
-// wantedSoon reports whether f will be needed too soon for an unload to be worth it.
 func (p *plan) wantedSoon(f *function) bool {
 	if !f.hasForecast() {
 		return false
@@ -208,7 +196,7 @@ func (p *plan) wantedSoon(f *function) bool {
 		return true
 	}
 	since, step := f.idleSince(), max(time.Second, f.Spec.UnloadAfter/pauseShare)
-	steps := p.now.Sub(since) / step // checked after each step
+	steps := p.now.Sub(since) / step
 	if chance, known := f.Past.Arrivals.Chance(steps*step, steps*step+f.Spec.UnloadAfter); known && chance >= even {
 		p.planAt(since.Add((steps + 1) * step))
 		return true
@@ -234,9 +222,8 @@ func (f *Function) idleSince() time.Time {
 	return f.LastRequest
 }
 
-// untilWanted returns the expected time until i is needed again, in seconds. If its function is idle, that is the
-// forecast from its arrivals. Otherwise it is the time that i has been idle, the best guess without any knowledge. A
-// sleeper that others of its function come before is needed as seldom as all of them were.
+// untilWanted returns the expected time in seconds until i is needed again: the forecast, or else how long i has been
+// idle. A sleeper that others of its function come before is needed as seldom as all of them were.
 func (p *plan) untilWanted(i *instance) float64 {
 	f := i.f
 	before := f.live()
@@ -255,14 +242,13 @@ func (p *plan) untilWanted(i *instance) float64 {
 	if until, known := p.untilRequest(f); known && f.live() <= 1 {
 		return max(0.1, until.Seconds())
 	}
-	if i.phase == phaseAwake && f.desired >= 1 { // needed now, and further on
+	if i.phase == phaseAwake && f.desired >= 1 {
 		return 0.1
 	}
 	return max(0.1, p.now.Sub(p.usedUntil(i, 1)).Seconds()+0.1)
 }
 
-// untilRequest returns the expected time until the next request for f. If that is not known, it returns how long f has been
-// idle.
+// untilRequest returns the expected time until the next request for f; if unknown, how long f has been idle.
 func (p *plan) untilRequest(f *function) (until time.Duration, known bool) {
 	if f.busy() {
 		return 0, false
@@ -277,7 +263,6 @@ func (p *plan) untilRequest(f *function) (until time.Duration, known bool) {
 	return idle, false
 }
 
-// likelier says why f gets a grant that g had.
 func (f *Function) likelier(g *Function) string {
 	for _, h := range []*Function{f, g} {
 		if gap, known := h.Past.Arrivals.Gap(); known {
@@ -287,9 +272,8 @@ func (f *Function) likelier(g *Function) string {
 	return fmt.Sprintf("%s was used later and is likelier to be wanted", f.Spec.Name)
 }
 
-// needKey returns the key that orders sleepers by how soon they are needed, the later time first: when the function was
-// last used, less the mean gap between its uses if known. It deliberately does not change with time: otherwise grants
-// would have to be checked all the time.
+// needKey orders sleepers by how soon they are needed, the later time first. It does not change with time: otherwise
+// grants would have to be checked all the time.
 func (p *plan) needKey(i *instance) time.Time {
 	t := p.usedUntil(i, 1)
 	if gap, known := i.f.Past.Arrivals.Gap(); known {

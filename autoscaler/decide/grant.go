@@ -6,16 +6,14 @@ import (
 	"slices"
 )
 
-// granter gives the standing grants of one plan.
 type granter struct {
 	*plan
-	// standing are the sleepers that have a grant, by device, the likeliest to be needed first.
+	// standing are the sleepers with a grant, by device, the likeliest to be needed first.
 	standing [][]*instance
 }
 
-// giveGrants gives standing grants: activators may wake a sleeper without asking if its awake memory fits into the free
-// memory and no demand needs that. If several fit alone but not together, the likeliest to be needed gets it: the last
-// used one, unless the arrivals tell more.
+// giveGrants gives grants to sleepers whose awake memory fits into free memory that no demand needs, the likeliest to
+// be needed first.
 func (p *plan) giveGrants() {
 	g := &granter{plan: p, standing: make([][]*instance, len(p.devs))}
 	var cs []*instance
@@ -34,7 +32,6 @@ func (p *plan) giveGrants() {
 			}
 		}
 	}
-	// Over-committed memory comes back from the grants that were used longest ago.
 	for k := len(cs) - 1; k >= 0; k-- {
 		if i := cs[k]; i.reserved() && p.available(i) && p.overCommitted(i, true) {
 			p.revoke(i, "the memory is wanted")
@@ -49,7 +46,7 @@ func (p *plan) giveGrants() {
 	})
 	blocked := map[int32]bool{}
 	for _, i := range cs {
-		if i.settling(p.now) { // its residue is measured first: it comes before the rest
+		if i.settling(p.now) { // its residue is measured first
 			for _, d := range i.at {
 				blocked[d] = true
 			}
@@ -70,15 +67,12 @@ func (p *plan) giveGrants() {
 	}
 }
 
-// mayHaveGrant reports whether i may have a standing grant. It must be asleep, no demand may need it, and the plan must
-// not have acted on it. Its wake must need nothing from Kubernetes: no claim of GPUs, and no requests that its pod gave
-// up.
+// mayHaveGrant reports whether i may have a standing grant. Its wake must need nothing from Kubernetes.
 func (p *plan) mayHaveGrant(i *instance) bool {
 	f := i.f
 	return !f.Undeclared && (!f.Spec.DualPods || i.reserved()) && !i.taken && !i.lost && !i.Status.Shrunk && i.phase == phaseAsleep && !f.frozen() && f.live() == 0 && f.desired == 0
 }
 
-// compareNeed orders sleepers, the likeliest to be needed first.
 func compareNeed(a, b *instance) int {
 	return cmp.Or(
 		b.key.Compare(a.key),
@@ -87,7 +81,6 @@ func compareNeed(a, b *instance) int {
 		cmp.Compare(a.Status.Instance, b.Status.Instance))
 }
 
-// hasLikelierSibling reports whether another sleeper of i's function comes before i: it has the grant, or is the next to get it.
 func (g *granter) hasLikelierSibling(i *instance) bool {
 	return slices.ContainsFunc(i.f.instances, func(b *instance) bool {
 		return b != i && b.phase == phaseAsleep && !b.lost && (!b.taken || b.grantChanged) && compareNeed(b, i) < 0
@@ -100,8 +93,8 @@ func (p *plan) giveGrant(i *instance, at []int32, reason string) {
 	i.grantChanged = true
 }
 
-// grantIfRoom gives i a grant if its memory is free, or becomes free by revoking grants of sleepers that are less
-// likely to be needed. It waits for coming memory: what was revoked for i must not go to a less likely one in between.
+// grantIfRoom gives i a grant if its memory is free, or revokes less likely ones for it. It books the coming memory,
+// which must not go to another in between.
 func (g *granter) grantIfRoom(i *instance) {
 	os := g.searchFor(nil, i.f).wakings(i)
 	if len(os) == 0 {
@@ -142,7 +135,6 @@ func (g *granter) grantIfRoom(i *instance) {
 	g.book(amounts{at, needs}) // the grant follows when the revocations are acknowledged
 }
 
-// lessLikely lists the less likely grants on the devices at, which i lacks memory of, the least likely first.
 func (g *granter) lessLikely(i *instance, at []int32, short bytes) (ws []*instance) {
 	for k, d := range at {
 		if short[k] <= 0 {

@@ -8,23 +8,20 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// ledger is the account of all devices at one time, computed from the instances, and what a plan books on top of that.
 type ledger struct {
 	*Topology
 	clock
-	fs []*function // all functions, by name
-	// free is the unused memory of each device, negative if waiting demands have booked ahead. coming is the memory
-	// that stopping instances will release. soft is the memory of sleepers and of functions with more instances than
-	// they need.
+	fs []*function // by name
+	// free is negative if waiting demands have booked ahead; coming will be released; sleepers, and functions with more
+	// instances than they need, hold soft.
 	free, coming, soft bytes
-	// on lists the instances that hold memory of each device.
-	on [][]*instance
+	on                 [][]*instance
 	// proven are the kinds of runtimes that were suspended and came back.
 	proven []string
-	slab   bytes // alloc cuts from it
+	slab   bytes
 }
 
-// bytes holds amounts of devices: of all devices, or of those of a list beside it.
+// bytes holds amounts of all devices, or of those of a list beside it.
 type bytes []api.Bytes
 
 // amounts is memory per device: n[k] bytes of device at[k].
@@ -33,7 +30,6 @@ type amounts struct {
 	n  bytes
 }
 
-// clock is the time of a plan, and of the next one.
 type clock struct {
 	now  time.Time
 	next time.Time // zero: none is needed
@@ -46,13 +42,12 @@ func (c *clock) planAt(t time.Time) {
 	}
 }
 
-// due reports whether t has come. If not, the next plan is made at t at the latest.
+// due reports whether t has come; if not, it calls planAt.
 func (c *clock) due(t time.Time) bool {
 	c.planAt(t)
 	return !t.After(c.now)
 }
 
-// newLedger enters all instances of functions, as they are at now.
 func newLedger(t *Topology, functions []*Function, now time.Time) *ledger {
 	n := len(t.devs)
 	amounts := make(bytes, 3*n)
@@ -71,7 +66,6 @@ func newLedger(t *Topology, functions []*Function, now time.Time) *ledger {
 	return l
 }
 
-// locateAll makes the records of functions and instances, and fills in on. The records of a kind are in one slice, because there are many.
 func (l *ledger) locateAll(functions []*Function) {
 	count, places := 0, 0
 	for _, f := range functions {
@@ -111,7 +105,6 @@ func (l *ledger) locateAll(functions []*Function) {
 	l.slab = make(bytes, 4*places)
 }
 
-// enterFunction enters f's instances.
 func (l *ledger) enterFunction(f *function) {
 	f.count()
 	f.desire(l.now)
@@ -132,7 +125,6 @@ func (l *ledger) enterFunction(f *function) {
 	}
 }
 
-// computeMemory computes the memory that i takes.
 func (l *ledger) computeMemory(i *instance) {
 	f := i.f
 	l.fill(i.held, i.at, i.Status.Memory)
@@ -148,7 +140,7 @@ func (l *ledger) computeMemory(i *instance) {
 	if i.Status.State != api.Asleep || i.phase == phaseRising || i.reserved() {
 		copy(i.held, i.up)
 	}
-	if len(i.at) > 0 { // the first is the host
+	if len(i.at) > 0 {
 		i.held[0] -= min(i.Borne, i.held[0])
 		i.up[0] -= min(i.Borne, i.up[0])
 	}
@@ -158,7 +150,7 @@ func (l *ledger) computeMemory(i *instance) {
 		i.keepCommon()
 	case i.phase == phaseFalling && !f.Undeclared:
 		stays := f.Past.Residue(max(i.Level, api.Level1))
-		if i.Level == api.Suspended { // its place in host memory is kept
+		if i.Level == api.Suspended {
 			stays = i.residue(api.Suspended)
 			i.held[0] += l.growth(i)
 		}
@@ -174,7 +166,6 @@ func (l *ledger) computeMemory(i *instance) {
 	}
 }
 
-// setLeaves sets what i leaves to all but stays.
 func (l *ledger) setLeaves(i *instance, stays api.Memory) {
 	l.fill(i.leaves, i.at, stays)
 	for k := range i.leaves {
@@ -183,7 +174,6 @@ func (l *ledger) setLeaves(i *instance, stays api.Memory) {
 	i.keepCommon()
 }
 
-// alloc returns n zeros.
 func (l *ledger) alloc(n int) bytes {
 	if len(l.slab) < n {
 		l.slab = make(bytes, max(n, 4096))
@@ -193,21 +183,19 @@ func (l *ledger) alloc(n int) bytes {
 	return b
 }
 
-// spend adds free and coming to device's account.
 func (l *ledger) spend(device int32, free, coming api.Bytes) {
 	l.free[device] += free
 	l.coming[device] += coming
 }
 
-// bookRelease books the memory that i releases as coming. stays is the memory that i keeps.
+// bookRelease books what i releases, all but stays, as coming.
 func (l *ledger) bookRelease(i *instance, stays api.Memory) {
 	for k, n := range l.released(i, i.held, stays, i.at) {
 		l.coming[i.at[k]] += n
 	}
 }
 
-// book takes needs for a demand that waits: coming memory first, so that others may use free memory, and the rest from free memory, which may become
-// negative.
+// book takes coming memory first, the rest from free memory, which may become negative.
 func (l *ledger) book(needs amounts) {
 	for k, d := range needs.at {
 		n := needs.n[k]
@@ -216,10 +204,9 @@ func (l *ledger) book(needs amounts) {
 	}
 }
 
-// wholeDevice stands for all of a device.
 const wholeDevice api.Bytes = -1
 
-// whole turns a need that names GPUs but no amount into one of whole GPUs.
+// whole turns a need of GPUs without an amount into one of whole GPUs.
 func whole(m api.Memory) api.Memory {
 	if m.Devices > 0 && m.PerDevice == 0 && m.Share == 0 {
 		m.PerDevice = wholeDevice
@@ -227,7 +214,6 @@ func whole(m api.Memory) api.Memory {
 	return m
 }
 
-// claim returns the bytes of device d that m takes.
 func (t *Topology) claim(d int32, m api.Memory) api.Bytes {
 	f := &t.facts[d]
 	switch {
@@ -239,21 +225,19 @@ func (t *Topology) claim(d int32, m api.Memory) api.Bytes {
 	return max(m.PerDevice, min(api.Bytes(m.Share*float64(f.total)), f.whole))
 }
 
-// fill sets b to what m takes of the devices at.
 func (t *Topology) fill(b bytes, at []int32, m api.Memory) {
 	for k, d := range at {
 		b[k] = t.claim(d, m)
 	}
 }
 
-// expected returns the memory that i, which is settling, will hold.
 func (l *ledger) expected(i *instance) bytes {
 	b := l.alloc(len(i.at))
 	l.fill(b, i.at, i.f.Past.Residue(i.Status.Level))
 	return b
 }
 
-// released returns what i, which holds held, releases of the devices at if it keeps stays and what others share with it.
+// released returns what i, which holds held, releases of the devices at if it keeps stays and what others share.
 func (l *ledger) released(i *instance, held bytes, stays api.Memory, at []int32) bytes {
 	b := l.alloc(len(at))
 	for k, d := range i.at {
@@ -267,7 +251,7 @@ func (l *ledger) released(i *instance, held bytes, stays api.Memory, at []int32)
 	return b
 }
 
-// minus returns a less b, at least 0.
+// minus is at least 0.
 func (l *ledger) minus(a, b bytes) bytes {
 	c := l.alloc(len(a))
 	for d := range a {
@@ -276,7 +260,6 @@ func (l *ledger) minus(a, b bytes) bytes {
 	return c
 }
 
-// roomiest returns the node with the most free host memory.
 func (l *ledger) roomiest() *node {
 	best := &l.nodes[0]
 	for k := range l.nodes {
@@ -287,8 +270,7 @@ func (l *ledger) roomiest() *node {
 	return best
 }
 
-// overCommitted reports whether i's reservation exceeds the memory that is there, together with coming memory if that counts. Memory granted by an
-// earlier leader may be in use by another instance, or not yet released.
+// overCommitted reports whether i's reservation exceeds the memory that is there, as one by an earlier leader may.
 func (l *ledger) overCommitted(i *instance, coming bool) bool {
 	for k, d := range i.at {
 		free := l.free[d]

@@ -10,8 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// limitSleepers ends or deepens the sleepers that were used longest ago where more memory of a device is in use than there
-// is, because instances or others use more than planned. What that does not free, idle instances free by going to sleep.
+// limitSleepers ends over-commitment: it deepens or ends sleepers, then puts idle instances to sleep.
 func (p *plan) limitSleepers() {
 	for _, f := range p.fs {
 		for _, i := range f.instances {
@@ -28,11 +27,9 @@ func (p *plan) limitSleepers() {
 	}
 }
 
-// over returns by how much more of d is in use than there is, once what is being released has gone.
+// over returns by how much more of d is in use than there is, without what is being released.
 func (p *plan) over(d int32) api.Bytes { return -p.free[d] - p.coming[d] }
 
-// deepenSleepersOn deepens or ends sleepers of d without a grant, the least recently used first, until no more of it is in
-// use than there is.
 func (p *plan) deepenSleepersOn(d int32) {
 	why := fmt.Sprintf("%s more of %s is in use than there is", p.over(d), p.devs[d].ID)
 	var is []*instance
@@ -58,7 +55,7 @@ func (p *plan) deepenSleepersOn(d int32) {
 	}
 }
 
-// heldAsleep returns the memory that the sleeper i holds of d, without its grant.
+// heldAsleep returns what the sleeper i holds of d, without its grant.
 func (p *plan) heldAsleep(i *instance, d int32) api.Bytes {
 	m := i.Status.Memory
 	if i.settling(p.now) {
@@ -67,7 +64,6 @@ func (p *plan) heldAsleep(i *instance, d int32) api.Bytes {
 	return p.claim(d, m)
 }
 
-// releases returns the memory of d that the sleeper i releases by going to a level.
 func (p *plan) releases(i *instance, d int32, to api.Level) api.Bytes {
 	if to == inventory.Stopped {
 		return p.heldAsleep(i, d)
@@ -75,9 +71,8 @@ func (p *plan) releases(i *instance, d int32, to api.Level) api.Bytes {
 	return p.heldAsleep(i, d) - p.claim(d, i.residue(to))
 }
 
-// sleepIdleOn puts idle instances to sleep, the least recently used first, while more of d is in use than there is, not
-// counting reservations: instances or other processes use more than declared. Instances with work go on: stopping them
-// would not help, since their next demand would need the same memory.
+// sleepIdleOn puts one idle instance to sleep if more of d is in use than there is, not counting reservations. Those
+// with work go on: their next demand would need the same memory.
 func (p *plan) sleepIdleOn(d int32) {
 	left := p.free[d] + p.coming[d]
 	for _, i := range p.on[d] {
@@ -101,7 +96,7 @@ func (p *plan) sleepIdleOn(d int32) {
 		}
 		level := i.f.level()
 		p.sleep(i, level, fmt.Sprintf("%s more of %s is in use than there is; idle for %s", p.over(d), p.devs[d].ID, short(p.now.Sub(p.usedUntil(i, 1)))))
-		return // one at a time: its residue is measured first
+		return // its residue is measured first
 	}
 }
 
@@ -114,8 +109,7 @@ func (t *Topology) Impossible(f *Function) string {
 	return reason
 }
 
-// impossible says why f can never have an instance on these devices; the error is nil if it can. The number of GPUs it
-// needs is declared; the memory it needs of them may be a guess. An instance is on one node, so the largest one counts.
+// impossible is [Topology.Impossible] with an answer for clients.
 func (t *Topology) impossible(f *Function, advice Advice) (string, *api.Error) {
 	need, largest := f.Need, t.largest
 	of, show := "", "shows"
@@ -163,15 +157,13 @@ func noCapacity(format string, args ...any) *api.Error {
 	return e
 }
 
-// feasibility tells whether a need can ever be met.
 type feasibility struct {
 	fits bool
-	// gpus is the number of GPUs of the largest node; large is the memory of the largest GPU.
+	// gpus are those of the largest node; large is the largest GPU's memory.
 	gpus  int
 	large api.Bytes
 }
 
-// feasible computes whether any node can hold need, if it were empty.
 func (t *Topology) feasible(need api.Memory) (v feasibility) {
 	for _, k := range t.kinds {
 		n := &t.nodes[k]
@@ -194,12 +186,12 @@ func (t *Topology) feasible(need api.Memory) (v feasibility) {
 
 // Where memory is scarce (docs/design/0037-scarce.md):
 //
-//  1. A suspended process is off its devices: what it had there is in host memory, which is booked before the order. It may be restored onto any GPUs of its
-//     node, unless its status still names some.
-//  2. Where the host does not hold the weights of all functions, those whose next requests are expected last drop them ([plan.keepsWeights]).
+//  1. A suspended process is off its devices: what it had there is in host memory, booked before the order. It may be
+//     restored onto any GPUs of its node, unless its status names some.
+//  2. Where the host does not hold the weights of all functions, those whose next requests are expected last drop them
+//     ([plan.keepsWeights]).
 
-// suspends reports whether i can be suspended now: it has worked, for a function with its kind of runtime, and the host has memory for what i has on its
-// devices.
+// suspends reports whether i can be suspended now: it has worked for its kind of runtime, and the host has memory.
 func (l *ledger) suspends(i *instance) bool {
 	s := &i.Status
 	works := s.Suspends || s.NoSuspend == "" && (i.f.Spec.Suspend == api.SuspendOn || slices.Contains(l.proven, i.f.Spec.Runtime.Kind))
@@ -211,12 +203,11 @@ func (l *ledger) suspendable(i *instance) bool {
 	return i.residue(api.Suspended).Host > 0 && i.f.Spec.Suspend != api.SuspendOff && len(i.at) > 1 && l.growth(i) <= max(0, l.free[i.at[0]])
 }
 
-// growth returns the host memory that i's suspension takes.
 func (l *ledger) growth(i *instance) api.Bytes {
 	return max(0, i.residue(api.Suspended).Host-i.Borne-i.held[0])
 }
 
-// contested reports whether i is to be off its devices asleep, and why: its function asks for it, or what its neighbours keep on a device asleep leaves too
+// contested reports whether i is to be off its devices asleep: its function asks for it, or neighbours asleep leave too
 // little for one that is awake.
 func (p *plan) contested(i *instance) (why string, yes bool) {
 	switch i.f.Spec.Suspend {
@@ -234,7 +225,7 @@ func (p *plan) contested(i *instance) (why string, yes bool) {
 	return "", false
 }
 
-// untried reports whether i should be suspended once to see whether it works, and why.
+// untried reports whether i should be suspended once to see whether it works.
 func (p *plan) untried(i *instance) (why string, yes bool) {
 	if i.Status.Suspends || i.Status.NoSuspend != "" || slices.Contains(p.proven, i.f.Spec.Runtime.Kind) || len(i.at) < 2 || !p.suspendable(i) {
 		return "", false
@@ -243,7 +234,6 @@ func (p *plan) untried(i *instance) (why string, yes bool) {
 	return "whether it can be suspended is not known: " + why, yes
 }
 
-// suspendSleepers suspends sleepers of f whose devices are contested. The first try comes while no request for f is likely.
 func (p *plan) suspendSleepers(f *function) {
 	for _, i := range f.instances {
 		if i.phase != phaseAsleep || i.Status.Level >= api.Suspended || i.lost || i.reserved() || i.settling(p.now) || i.Failures > 0 || p.aboutToWake(f, i) || !p.available(i) {
@@ -269,12 +259,12 @@ func (i *instance) movable() bool {
 	return i.Status.State == api.Asleep && i.Status.Level == api.Suspended && len(i.Status.Devices) == 0 && i.f.Need.Devices > 0
 }
 
-// unbound reports whether a grant of an earlier leader may allow i to be restored onto any GPUs of its node. All are reserved until it is revoked.
+// unbound reports whether a grant of an earlier leader may restore i onto any GPUs of its node. All are reserved until
+// it is revoked.
 func (i *instance) unbound() bool {
 	return i.movable() && i.reserved() && len(i.at) != 1+i.f.Need.Devices
 }
 
-// namesOf returns the devices that a grant names for i to be awake on at.
 func (l *ledger) namesOf(i *instance, at []int32) (ids []api.DeviceID) {
 	if len(i.Status.Devices) > 0 {
 		return i.Status.Devices
@@ -285,7 +275,6 @@ func (l *ledger) namesOf(i *instance, at []int32) (ids []api.DeviceID) {
 	return ids
 }
 
-// levelFor returns the level that i sleeps at, and a part of the reason.
 func (p *plan) levelFor(i *instance) (level api.Level, why string) {
 	if level, why = i.f.nextLevel(); level < api.Level2 && !p.keepsWeights(i) {
 		return api.Level2, "; its weights have no place in host memory"
@@ -293,8 +282,8 @@ func (p *plan) levelFor(i *instance) (level api.Level, why string) {
 	return level, why
 }
 
-// keepsWeights reports whether the host of i has memory for the weights of its function asleep. If it does not have it for all functions, those keep theirs
-// whose next requests are expected first. Beside them, as many others as the node has GPUs must fit awake.
+// keepsWeights reports whether the host of i has memory for its weights asleep, beside those of functions expected
+// earlier and as many others awake as the node has GPUs.
 func (p *plan) keepsWeights(i *instance) bool {
 	f := i.f
 	if len(i.at) < 2 || f.Spec.FixedLevel || f.Past.Asleep[api.Level1].Host == 0 {

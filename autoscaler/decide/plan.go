@@ -7,8 +7,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Plan returns what to do at now, and when to plan again even if nothing happens until then; a zero time means never. Plan does not block, and
-// neither keeps nor changes anything of s.
+// Plan returns what to do at now, and when to plan again at the latest; a zero time means never. It neither keeps nor
+// changes anything of s.
 //
 // No action of Plan makes the memory that is awake, on its way or reserved exceed a device's capacity.
 func Plan(s Snapshot, now time.Time) ([]Action, time.Time) {
@@ -26,7 +26,6 @@ func Plan(s Snapshot, now time.Time) ([]Action, time.Time) {
 	return p.actions, p.next
 }
 
-// plan is the working state of one call of Plan.
 type plan struct {
 	*ledger
 	s       *Snapshot
@@ -50,7 +49,7 @@ func newPlan(s *Snapshot, now time.Time) *plan {
 	return p
 }
 
-// addAction adds an action and returns it; i is nil if it concerns no instance. The pointer is valid until the next action.
+// addAction adds an action; i may be nil. The pointer is valid until the next action.
 func (p *plan) addAction(f *function, i *instance, a Action) *Action {
 	a.Function = f.Spec.Name
 	if i != nil {
@@ -64,7 +63,6 @@ func (p *plan) addAction(f *function, i *instance, a Action) *Action {
 	return &p.actions[len(p.actions)-1]
 }
 
-// wait records that f has to wait, once.
 func (p *plan) wait(f *function, reason string) {
 	if !f.waits {
 		f.waits = true
@@ -72,13 +70,11 @@ func (p *plan) wait(f *function, reason string) {
 	}
 }
 
-// stop ends an instance; running requests may take drain to finish.
 func (p *plan) stop(i *instance, drain time.Duration, reason string) *Action {
 	p.bookRelease(i, api.Memory{})
 	return p.addAction(i.f, i, Action{Kind: Stop, Drain: drain, Reason: reason})
 }
 
-// sleep puts an instance to sleep, or a sleeping one deeper.
 func (p *plan) sleep(i *instance, level api.Level, reason string) *Action {
 	if i.phase == phaseAwake && level <= i.f.level() && p.suspends(i) {
 		if _, yes := p.contested(i); yes {
@@ -86,26 +82,23 @@ func (p *plan) sleep(i *instance, level api.Level, reason string) *Action {
 		}
 	}
 	p.bookRelease(i, i.residue(level))
-	if level == api.Suspended { // its place in host memory
+	if level == api.Suspended {
 		p.spend(i.at[0], -p.growth(i), 0)
 	}
 	return p.addAction(i.f, i, Action{Kind: Sleep, Level: level, Drain: p.pol.Drain, Reason: reason})
 }
 
-// revoke revokes i's grant.
 func (p *plan) revoke(i *instance, reason string) *Action {
 	i.grantChanged = true
 	p.bookRelease(i, i.Status.Memory)
 	return p.addAction(i.f, i, Action{Kind: Revoke, Reason: reason})
 }
 
-// fail refuses all requests that wait for f.
 func (p *plan) fail(f *function, err *api.Error, reason string) {
 	f.refused = true
 	p.addAction(f, nil, Action{Kind: Fail, Err: err, Reason: reason})
 }
 
-// available reports whether i can be given something to do now.
 func (p *plan) available(i *instance) bool {
 	return !i.taken && i.Doing == Nothing && p.due(i.RetryAt)
 }
@@ -117,12 +110,11 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// followOrders stops outdated instances and follows orders to sleep or stop. An order to wake is a demand like any
-// other.
+// followOrders stops outdated instances and follows orders. An order to wake is a demand.
 func (p *plan) followOrders() {
 	for _, f := range p.fs {
 		for _, i := range f.instances {
-			if i.Outdated && p.available(i) { // its memory is booked as coming already
+			if i.Outdated && p.available(i) { // booked as coming already
 				p.addAction(f, i, Action{Kind: Stop, Drain: p.pol.Drain, Reason: "the function was declared anew since it started"})
 			}
 		}
@@ -153,7 +145,6 @@ func (p *plan) followOrders() {
 	}
 }
 
-// frozen reports whether f is going down by order, and demands nothing.
 func (f *function) frozen() bool { return f.Order == OrderSleep || f.Order == OrderStop }
 
 // Kind is the kind of an action. The values are those of [api.Decision].
@@ -172,7 +163,7 @@ const (
 	Wait   Kind = "wait"   // nothing can be done yet; the reason says why
 )
 
-// Action is one thing to do now. The actions of one plan don't depend on each other.
+// Action is one thing to do now. The actions of a plan do not depend on each other.
 type Action struct {
 	Kind     Kind
 	Function api.FunctionName
@@ -180,27 +171,25 @@ type Action struct {
 	Instance api.InstanceID
 	// Level is the level to sleep at, for Sleep.
 	Level api.Level
-	// Shrink says that the sleeper's pod gives up the part of its requests that it can spare, for Sleep.
+	// Shrink: the sleeper's pod gives up the requests that it can spare, for Sleep.
 	Shrink bool
-	// Node is the instance's node, for Start the chosen one; empty if there is only one.
+	// Node is the instance's node, for Start the chosen one.
 	Node string
 	// Devices and Memory are the granted memory, for Start, Wake and Grant.
 	Devices []api.DeviceID
 	Memory  api.Memory
-	// Expires is the time when a standing grant ends, for Grant.
+	// Expires is when a standing grant ends, for Grant.
 	Expires time.Time
 	// Drain is how long running requests may take, for Sleep and Stop.
 	Drain time.Duration
-	// Move says that running requests are ended at once if all of them can continue at another instance, for Sleep and
-	// Stop.
+	// Move: running requests end at once if all can continue at another instance, for Sleep and Stop.
 	Move bool
-	// Ahead says that the action is for a predicted request and none waits, for Start and Wake.
+	// Ahead: no request waits yet, for Start and Wake.
 	Ahead bool
-	// Rehearsal says that the action is part of a rehearsal, for Sleep and the Wake that follows.
+	// Rehearsal: the action is part of a rehearsal, for Sleep and Wake.
 	Rehearsal bool
 	// For is the function that room is made for, if any.
-	For api.FunctionName
-	// Fault is the error of an instance that failed to start; it counts as a failed start.
+	For   api.FunctionName
 	Fault string
 	// Err is the answer to held requests, for Fail.
 	Err *api.Error

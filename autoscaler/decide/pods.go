@@ -11,22 +11,20 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// NodeToCome is the node of an instance that fits on no existing node: its pod waits for a node to be added.
+// NodeToCome is the node of an instance whose pod waits for a node to be added.
 const NodeToCome = "a-node-to-come"
 
-// unplaced reports whether i is a pod that no node has taken.
 func (i *Instance) unplaced() bool { return len(i.Status.Candidates) > 0 && i.Status.Unplaced() }
 
-// placePods makes room for pods that the scheduler finds no node for, in the order of their functions' priority and waiting:
+// placePods makes room for pods that no node has room for, by priority and waiting:
 //
-//  1. its function no longer needs it: nothing is done
-//  2. a sleeper of its own function can be woken instead: that is done
-//  3. a node has what it requests, or gets it back from pods that are being deleted: it waits for that
-//  4. sleepers' pods give up what they can spare; then sleepers go, and idle instances sleep or go, on the node with the least loss
+//  1. its function no longer needs it: nothing
+//  2. a sleeper of its function can be woken instead
+//  3. a node has what it requests, or gets it back from deleted pods
+//  4. sleepers' pods give up what they can spare; then sleepers go, and idle instances sleep or go
 //  5. nothing can go now: it waits
 //
-// Rising sleepers that want back what they gave up come first: the scheduler counts that already. Pods of others come last, and only sleepers go for them.
-// All this concerns pods' requests; devices' memory was booked with the demand.
+// Pods of others come last, and only sleepers go for them.
 func (p *plan) placePods() {
 	var fs []*function
 	for _, f := range p.fs {
@@ -47,13 +45,12 @@ func (p *plan) placePods() {
 	q.place(fs)
 }
 
-// podQueue holds the pods that fit on no node. rooms is the room left on each node: free and coming requests.
+// rooms is the room left on each node, coming room included.
 type podQueue struct {
 	*plan
 	rooms map[string]api.Requests
 }
 
-// place makes room for all pods; fs are the functions with pods among them, in order.
 func (q *podQueue) place(fs []*function) {
 	for _, s := range q.s.Unmanaged {
 		if f := q.function(s.Function); f != nil {
@@ -79,7 +76,6 @@ func (q *podQueue) place(fs []*function) {
 	}
 }
 
-// function returns a function by its name; nil: there is none.
 func (l *ledger) function(name api.FunctionName) *function {
 	k, found := slices.BinarySearchFunc(l.fs, name, func(f *function, n api.FunctionName) int { return cmp.Compare(f.Spec.Name, n) })
 	if !found {
@@ -88,8 +84,8 @@ func (l *ledger) function(name api.FunctionName) *function {
 	return l.fs[k]
 }
 
-// wakeInstead wakes sleepers of f whose pods have all their requests, instead of instances whose pods fit on no node, if there is memory for that now. It
-// returns how many are on their way up.
+// wakeInstead wakes sleepers of f instead of instances whose pods fit on no node. It returns how many are on their way
+// up.
 func (q *podQueue) wakeInstead(f *function) (n int) {
 	stuck := 0
 	for _, s := range q.s.Unmanaged {
@@ -114,7 +110,7 @@ func (q *podQueue) wakeInstead(f *function) (n int) {
 	return n
 }
 
-// pendingPod is a pod that fits on no node; f is nil if it is not a function's.
+// f is nil if it is not a function's.
 type pendingPod struct {
 	f     *function
 	name  string
@@ -122,9 +118,7 @@ type pendingPod struct {
 	nodes []string
 }
 
-// departing returns the requests on a node that are being freed and are not in its room yet: those of instances being
-// stopped, and those that sleepers are giving up. An instance whose grant is being revoked counts, since it goes after
-// that.
+// departing returns the requests that are being freed and not in the node's room yet.
 func (q *podQueue) departing(node string) (sum api.Requests) {
 	for _, i := range q.instancesOn(node) {
 		switch {
@@ -138,7 +132,6 @@ func (q *podQueue) departing(node string) (sum api.Requests) {
 	return sum
 }
 
-// instancesOn lists the instances on a node, by ID.
 func (q *podQueue) instancesOn(node string) []*instance {
 	k, found := q.named[node]
 	if !found {
@@ -149,15 +142,13 @@ func (q *podQueue) instancesOn(node string) []*instance {
 	return is
 }
 
-// preemption is a way to make room on a node.
 type preemption struct {
 	node   string
 	yields []preemptible
-	idlers int     // the number of awake ones among them
+	idlers int
 	loss   float64 // in seconds
 }
 
-// preemptible is one way in which an instance can make room: its pod shrinks, or is deleted.
 type preemptible struct {
 	*instance
 	shrinks bool // it stays, asleep, with smaller requests
@@ -166,10 +157,9 @@ type preemptible struct {
 	loss    float64 // in seconds
 }
 
-// rank orders ways, the least costly first: deleting a pod takes half a minute, and starting another usually longer.
+// rank: deleting a pod takes half a minute, starting another usually longer.
 func (y preemptible) rank() int { return 2*btoi(!y.shrinks) + btoi(y.idle) }
 
-// placePod finds a node for a pod, makes room there, and books it in rooms.
 func (q *podQueue) placePod(pod pendingPod) {
 	need := pod.need
 	var best *preemption
@@ -205,7 +195,6 @@ func (q *podQueue) placePod(pod pendingPod) {
 	q.preempt(pod, best, lack) // 4
 }
 
-// preempt makes instances give way to a pod, which lacks lack on their node.
 func (q *podQueue) preempt(pod pendingPod, by *preemption, lack api.Requests) {
 	gainer, name := "somebody else", api.FunctionName("")
 	if pod.f != nil {
@@ -240,11 +229,11 @@ func (q *podQueue) preempt(pod pendingPod, by *preemption, lack api.Requests) {
 	}
 }
 
-// growTime is about how long a pod takes to get back what it gave up.
+// growTime is about how long a pod takes to get back its requests.
 const growTime = time.Second
 
-// preemptibles lists the ways to make room for a pod on a node, in order: shrinking before deleting, sleepers before awake instances, the lower priority
-// first, then the least loss.
+// preemptibles lists the ways to make room on a node: shrinking before deleting, sleepers before awake instances, the
+// lower priority first, then the least loss.
 func (q *podQueue) preemptibles(pod pendingPod, node string) (ys []preemptible) {
 	for _, v := range q.instancesOn(node) {
 		if v.f == pod.f || pod.f == nil && v.phase != phaseAsleep || v.taken || v.f.Undeclared || v.unplaced() || len(v.Status.Requests) == 0 || !q.dispensable(v) {
@@ -266,7 +255,7 @@ func (q *podQueue) preemptibles(pod pendingPod, node string) (ys []preemptible) 
 	return ys
 }
 
-// preemptOn chooses what makes room for a pod on a node; nil if everything together is not enough.
+// preemptOn returns nil if everything is not enough.
 func (q *podQueue) preemptOn(pod pendingPod, node string, room api.Requests) *preemption {
 	s := &preemption{node: node}
 	shrunk := make(map[*instance]bool)
@@ -288,7 +277,7 @@ func (q *podQueue) preemptOn(pod pendingPod, node string, room api.Requests) *pr
 	if lack != nil {
 		return nil
 	}
-	for k := len(s.yields) - 1; k >= 0; k-- { // drop what is not needed after all, the most costly first
+	for k := len(s.yields) - 1; k >= 0; k-- { // the most costly first
 		if less := room.Minus(s.yields[k].gives); less.Lack(pod.need) == nil {
 			room, s.yields = less, slices.Delete(s.yields, k, k+1)
 		}
@@ -308,8 +297,6 @@ func (q *podQueue) preemptOn(pod pendingPod, node string, room api.Requests) *pr
 	return s
 }
 
-// dispensable reports whether v may end for another pod now. v must be a sleeper that is not about to be woken, or
-// awake, idle and past the moment left for its client's next request.
 func (q *podQueue) dispensable(v *instance) bool {
 	switch {
 	case !q.available(v):

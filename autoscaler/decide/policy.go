@@ -12,13 +12,13 @@ import (
 
 // Parameters of all policies.
 const (
-	// MaxFailures is the number of consecutive failures after which held requests are refused.
+	// MaxFailures in a row refuse held requests.
 	MaxFailures = 3
-	// Slack is added to a function's own time limits before an instance is given up.
+	// Slack is added to a function's time limits before an instance is given up.
 	Slack = 10 * time.Second
-	// patience is how many [Policy.TurnWait] a lower priority starves before it goes first.
+	// patience is how many turns a lower priority starves before it goes first.
 	patience = 4
-	// loadSettle is how long a new instance takes its share of the load before the load may ask for another.
+	// loadSettle is how long a new instance takes its share before the load may ask for another.
 	loadSettle = 5 * time.Second
 )
 
@@ -26,40 +26,35 @@ const (
 type Policy struct {
 	// MinStay is the minimum time a busy instance stays awake. Default 2 s.
 	MinStay time.Duration
-	// SwitchShare bounds the share of time lost in switching: a busy instance stays SwitchShare times the switch's
-	// cost, but at most MaxStay because of it. Default 2.
+	// SwitchShare is how many times the switch's cost a busy instance stays, at most MaxStay. Default 2.
 	SwitchShare float64
 	// MaxStay bounds the effect of SwitchShare. Default 30 s.
 	MaxStay time.Duration
-	// TurnWait is how long a function starves before a busy one of the same priority makes room. A higher priority does
-	// not wait. Default 5 s.
+	// TurnWait is how long a function starves before a busy one of the same priority makes room. Default 5 s.
 	TurnWait time.Duration
-	// IdleGrace is the longest time that an instance which has just become idle is spared by competitors. Default 250
-	// ms.
+	// IdleGrace is how long an instance that has just become idle is spared by competitors. Default 250 ms.
 	IdleGrace time.Duration
-	// ScaleUpAfter is how long a request waits before a further instance is added to those awake. Default 100 ms.
+	// ScaleUpAfter is how long a request waits before an instance is added to those awake. Default 100 ms.
 	ScaleUpAfter time.Duration
-	// Drain is how long running requests may take to finish when an instance goes to sleep. Default 2 min.
+	// Drain is how long running requests may take when an instance goes to sleep. Default 2 min.
 	Drain time.Duration
-	// GrantLife is the lifetime of a standing grant; it is renewed when a tenth is left. Default 10 min.
+	// GrantLife is the lifetime of a standing grant, renewed when a tenth is left. Default 10 min.
 	GrantLife time.Duration
-	// GrantGrace is how long an activator with a grant may take to begin the wake before the autoscaler wakes the
-	// instance. Default 50 ms.
+	// GrantGrace is how long an activator with a grant may take to begin the wake before the autoscaler does. Default
+	// 50 ms.
 	GrantGrace time.Duration
 	// Advice goes into errors about missing memory and GPUs.
 	Advice Advice
 }
 
-// Advice says how to get more memory and GPUs. Empty fields take the texts for a single machine.
+// Advice says how to get more memory and GPUs. Empty fields take those of a single machine.
 type Advice struct {
-	// Place names what has them. Default "this machine".
-	Place string
-	// Memory and Devices say how to get more. The defaults are to raise --memory, and to lower the number in the
-	// manifest or check nvidia-smi.
+	// Place names what has them.
+	Place           string
 	Memory, Devices string
 }
 
-// WithDefaults returns p with defaults in all zero fields.
+// WithDefaults fills in zero fields.
 func (p Policy) WithDefaults() Policy {
 	p.MinStay, p.MaxStay = cmp.Or(p.MinStay, 2*time.Second), cmp.Or(p.MaxStay, 30*time.Second)
 	p.TurnWait = cmp.Or(p.TurnWait, 5*time.Second)
@@ -74,7 +69,7 @@ func (p Policy) WithDefaults() Policy {
 	return p
 }
 
-// Validate reports what is wrong with p; nil if nothing is.
+// Validate reports what is wrong with p.
 func (p Policy) Validate() error {
 	var errs []error
 	for _, d := range []struct {
@@ -95,19 +90,18 @@ func (p Policy) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Scale is the number of awake instances that an external autoscaler, the relay or a person wants. Until it ends it is
-// floor and ceiling within min-scale and max-scale, whatever the demand. With 0, requests are held and start nothing.
-// The zero value means no such wish.
+// Scale is the number of awake instances that an external autoscaler or a person wants: floor and ceiling within
+// min-scale and max-scale until it ends. With 0, requests are held and start nothing. The zero value is no such wish.
 type Scale struct {
 	Replicas int
 	Until    time.Time
-	By       string // its author, for display; empty: unknown
+	By       string // for display; empty: unknown
 }
 
 // On reports whether it applies at now.
 func (s Scale) On(now time.Time) bool { return s.Until.After(now) }
 
-// String returns the text used in reasons.
+// String is for reasons.
 func (s Scale) String() string { return admin.Override(s).String() }
 
 // Bound returns the number within the function's own bounds.

@@ -11,13 +11,9 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// Updating the records that plans read. The owner loop and the simulator share it.
-
-// mostNoted bounds the length of NeededAt.
 const mostNoted = 1024
 
-// NoteNeed records that the instances needed so far were needed until now. Call it before Waiting, Running or Load
-// changes.
+// NoteNeed records which instances were needed until now. Call it before Waiting, Running or Load changes.
 func (f *Function) NoteNeed(now time.Time) {
 	n, _, _ := f.Wanted(f.Load.Awake)
 	n = min(n, mostNoted)
@@ -29,8 +25,7 @@ func (f *Function) NoteNeed(now time.Time) {
 	}
 }
 
-// NotePressure records since when the load asks for more instances than are awake. Call it after Waiting, Running or
-// Load has changed.
+// NotePressure sets PressedSince. Call it after Waiting, Running or Load has changed.
 func (f *Function) NotePressure(now time.Time) {
 	if _, pressed, _ := f.Wanted(f.Load.Awake); !pressed {
 		f.PressedSince = time.Time{}
@@ -39,7 +34,7 @@ func (f *Function) NotePressure(now time.Time) {
 	}
 }
 
-// Observe updates f from its instances: their load, and until when one was awake.
+// Observe updates f from its instances.
 func (f *Function) Observe(now time.Time) {
 	if load := LoadOf(f.Instances); load != f.Load {
 		f.NoteNeed(now)
@@ -76,13 +71,12 @@ func (i *Instance) NoteWaking(waking bool, now time.Time) {
 	}
 }
 
-// BeingWoken reports whether a wake of i is under way: by a call, or by an activator.
+// BeingWoken reports whether a call or an activator is waking i.
 func (i *Instance) BeingWoken() bool {
 	return i.Doing == DoingWake || i.Waking && i.Status.State == api.Asleep
 }
 
-// Changed records i's change from old to its present state: since when, from which level it rises, and what can be
-// learned. rose reports whether it is awake after a start or a wake.
+// Changed records i's change from old to its present state. rose reports whether it is awake after a start or a wake.
 func (f *Function) Changed(i *Instance, old api.InstanceStatus, now time.Time) (rose bool) {
 	s := i.Status
 	i.Since = now
@@ -113,7 +107,6 @@ func (f *Function) Changed(i *Instance, old api.InstanceStatus, now time.Time) (
 	return false
 }
 
-// short formats a duration, rounded.
 func short(d time.Duration) string {
 	switch {
 	case d >= 10*time.Second:
@@ -126,7 +119,6 @@ func short(d time.Duration) string {
 	return d.Round(time.Microsecond).String()
 }
 
-// many formats a count with its noun.
 func many(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -134,7 +126,7 @@ func many(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// formatLeavers names what o waits for: its victims, else the instances that release memory of a device that it lacks.
+// formatLeavers names what o waits for.
 func (p *plan) formatLeavers(o *option) string {
 	var names []string
 	for _, v := range o.victims {
@@ -160,7 +152,6 @@ func (p *plan) formatLeavers(o *option) string {
 	return strings.Join(names, " and ")
 }
 
-// formatLack formats what o needs beyond the free memory.
 func (p *plan) formatLack(o *option) string {
 	short := p.alloc(len(o.at))
 	for k, d := range o.at {
@@ -171,7 +162,6 @@ func (p *plan) formatLack(o *option) string {
 	return p.formatAmounts(o.at, short)
 }
 
-// formatFree formats the free memory of devices.
 func (p *plan) formatFree(at []int32) string {
 	free := p.alloc(len(at))
 	for k, d := range at {
@@ -180,7 +170,6 @@ func (p *plan) formatFree(at []int32) string {
 	return p.formatAmounts(at, free)
 }
 
-// formatAmounts formats the amount of each device that has one.
 func (p *plan) formatAmounts(at []int32, b bytes) string {
 	var parts []string
 	for k, v := range b {
@@ -195,7 +184,6 @@ func (p *plan) formatAmounts(at []int32, b bytes) string {
 	return strings.Join(parts, ", ")
 }
 
-// amountOf formats a need.
 func amountOf(m api.Memory) string {
 	s := m.Host.String() + " of host"
 	switch {
@@ -211,7 +199,6 @@ func amountOf(m api.Memory) string {
 	return s
 }
 
-// inMemoryThere describes the n bytes of a need that are in memory already.
 func inMemoryThere(n api.Bytes) string {
 	if n == 0 {
 		return ""
@@ -219,7 +206,7 @@ func inMemoryThere(n api.Bytes) string {
 	return ", beside " + n.String() + " that are in memory there"
 }
 
-// snapshotOf says from which snapshot a start may begin, or why there is none; empty: none is wanted.
+// snapshotOf says from which snapshot a start may begin; empty: none is wanted.
 func (p *plan) snapshotOf(f *function) string {
 	switch s := f.Past.Snapshot; {
 	case s == nil:

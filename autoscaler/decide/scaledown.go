@@ -10,8 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// scaleDown puts instances beyond the desired number to sleep, the newest first, if they were not needed for SleepAfter
-// and nothing runs in the background. It stops sleepers that were not needed for UnloadAfter.
+// scaleDown puts instances beyond the desired number to sleep, the newest first, and stops sleepers not needed for
+// UnloadAfter.
 func (p *plan) scaleDown() {
 	for _, f := range p.fs {
 		if f.Undeclared || f.frozen() {
@@ -32,12 +32,11 @@ func (p *plan) scaleDown() {
 	}
 }
 
-// aboutToWake reports whether i is about to be woken.
 func (p *plan) aboutToWake(f *function, i *instance) bool {
 	return i.taken || f.live() == 0 && f.desired > 0
 }
 
-// sleepIdle puts idle instances of f to sleep. Those whose pods no node has taken go first.
+// sleepIdle puts idle instances of f to sleep; those whose pods no node has taken go first.
 func (p *plan) sleepIdle(f *function) {
 	n := f.live()
 	for k := len(f.instances) - 1; k >= 0 && n > f.desired; k-- {
@@ -95,12 +94,12 @@ func (p *plan) sleepIdle(f *function) {
 	}
 }
 
-// seldom is the chance of a request below which an idle instance does not stay until SleepAfter.
+// seldom is the chance of a request below which an idle instance need not stay.
 const seldom = 0.05
 
-// whyEarly says why the only instance of f, idle since used, need not stay until SleepAfter; empty: it stays. If the gaps
-// between requests say that the next one hardly comes before that, waiting awake is useless. This is checked after an
-// eighth, a quarter and a half of the time; if a rhythm predicts the next request, after a sixteenth, too.
+// whyEarly says why the only instance of f, idle since used, need not stay until SleepAfter: the next request hardly
+// comes before. It is checked after an eighth, a quarter and a half of the time, with a predicted request after a
+// sixteenth too. Empty: it stays.
 func (p *plan) whyEarly(f *function, used time.Time) string {
 	if f.live() > 1 || f.desired > 0 || f.busy() {
 		return ""
@@ -124,12 +123,10 @@ func (p *plan) whyEarly(f *function, used time.Time) string {
 	return ""
 }
 
-// stopOverdue stops instances that exceed their function's time limits, and refuses held requests of functions whose
-// starts keep failing.
 func (p *plan) stopOverdue() {
 	for _, f := range p.fs {
 		for _, i := range f.instances {
-			if !f.Undeclared && i.Doing == Nothing { // a call under way has a time limit of its own
+			if !f.Undeclared && i.Doing == Nothing { // a call under way has its own time limit
 				p.stopIfLate(i)
 			}
 		}
@@ -139,7 +136,6 @@ func (p *plan) stopOverdue() {
 	}
 }
 
-// stopIfLate stops i if it is lost or takes too long.
 func (p *plan) stopIfLate(i *instance) {
 	if i.Lost != "" && p.due(i.RetryAt) {
 		p.stop(i, 0, "it is lost: "+i.Lost)
@@ -149,7 +145,7 @@ func (p *plan) stopIfLate(i *instance) {
 	switch i.phase {
 	case phaseRising:
 		if i.Status.OnItsWay() {
-			return // adding nodes and fetching models have limits of their own
+			return // adding nodes and fetching models have their own limits
 		}
 		limit, name := spec.StartTimeout, "start"
 		if i.From < inventory.Stopped && !i.Unloaded {
@@ -184,8 +180,7 @@ func (p *plan) stopIfLate(i *instance) {
 	}
 }
 
-// stuck reports whether i would use up its function's last try where earlier ones failed, while another GPU is free: the
-// cause may be at that GPU only.
+// stuck reports whether i uses up its function's last try where earlier ones failed, while another GPU is free.
 func (p *plan) stuck(i *instance) bool {
 	f := i.f
 	if f.Failures < MaxFailures-1 || len(f.FailedOn) == 0 || !slices.Equal(f.FailedOn, i.Status.Devices) {
@@ -195,23 +190,20 @@ func (p *plan) stuck(i *instance) bool {
 	return len(spots) > 0 && spots[0].class == 0
 }
 
-// giveUp stops an instance that failed to come up.
 func (p *plan) giveUp(i *instance, fault string) { p.stop(i, 0, fault).Fault = fault }
 
-// failing reports whether f's starts failed too often, or for a reason that retries don't change.
+// failing reports whether f's starts failed too often, or for good.
 func (p *plan) failing(f *function) bool { return f.Failures >= MaxFailures || f.Hopeless }
 
-// refuses reports whether f's held requests are answered with the failure of its starts.
 func (p *plan) refuses(f *function) bool {
 	return p.failing(f) && f.awake == 0 && f.asking() && f.FailedAt.After(f.RefusedAt)
 }
 
-// refuse answers held requests if f's starts keep failing and no other instance can take them.
 func (p *plan) refuse(f *function) {
 	if !p.refuses(f) {
 		return
 	}
-	// A runtime's output may have paths; it is for the operator, in the reason of the action.
+	// A runtime's output may have paths: it goes to the operator, in the action's reason.
 	const ask = "who operates it finds out why with rouse why, in a cluster kn rouse why"
 	err := api.Errorf(http.StatusServiceUnavailable, api.CodeStartFailed,
 		"%s could not be brought up, %s in a row: %s", f.Spec.Name, many(f.Failures, "failure"), ask)
@@ -222,7 +214,6 @@ func (p *plan) refuse(f *function) {
 	p.fail(f, err.WithRetryAfter(f.RetryAt.Sub(p.now)), fmt.Sprintf("%s in a row, the last: %s", many(f.Failures, "failure"), f.LastError))
 }
 
-// asking reports whether a request or an operator waits for an answer.
 func (f *function) asking() bool { return f.Order == OrderWake || f.unanswered() }
 
 // unanswered reports whether requests wait that came after the last refusal.
@@ -230,29 +221,22 @@ func (f *function) unanswered() bool {
 	return f.Waiting > 0 && (f.RefusedAt.IsZero() || later(f.LastRequest, f.WaitingSince).After(f.RefusedAt))
 }
 
-// A rehearsal is a process's first sleep, taken while no request waits for it. Some model servers need many seconds for the first
-// sleep, because they pin host memory for all weights, and a fraction of a second for later ones. Without a rehearsal those seconds
-// delay the request that needs the victim's memory.
+// A rehearsal is a process's first sleep, taken while no request waits. Some model servers need many seconds for it,
+// because they pin host memory for all weights, and a fraction of a second for later ones.
 //
-//  1. It pays if the first sleep was measured to take at least a second longer than others; a function may ask for always or never.
-//  2. The only instance of a function is put to sleep when it has been idle for a moment and another request is not likely before the
-//     end. It is an ordinary sleep, with the canary before it.
-//     A suspension is tried once in the same way, or from a sleep (limit.go).
-//  3. Once measured, it is woken if its memory is still free, and the canary is compared. Its idle time counts on from before.
+//  1. It pays if the first sleep took a second longer than others; a function may ask for always or never.
+//  2. It comes when the only instance is idle and another request is unlikely before the end. A suspension is tried
+//     once in the same way, or from a sleep (limit.go).
+//  3. Once measured, it is woken if its memory is still free. Its idle time counts on from before.
 //
-// A request in between is an ordinary demand: it ends the drain, or waits for the sleep and wakes the instance. If the memory was taken
-// by another, the instance stays asleep, as it would have had to anyway.
 
 const (
-	// worthRehearsing is how much longer a first sleep has to take.
 	worthRehearsing = time.Second
-	// rehearsalChance is the chance of a request during a rehearsal above which there is none.
+	// rehearsalChance is the chance of a request above which there is none.
 	rehearsalChance = 0.2
-	// rehearsalLasts is the latest time after its sleep at which an instance is woken again.
-	rehearsalLasts = 10 * time.Second
+	rehearsalLasts  = 10 * time.Second
 )
 
-// rest returns how long i is expected to take from awake to asleep.
 func (i *instance) rest() time.Duration {
 	if !i.Slept {
 		return i.f.Past.FirstRest()
@@ -260,7 +244,6 @@ func (i *instance) rest() time.Duration {
 	return i.f.Past.Rest()
 }
 
-// rehearses reports whether instances of f are rehearsed, and why.
 func (f *function) rehearses() (why string, yes bool) {
 	longer, known := f.Past.SlowFirst()
 	switch {
@@ -274,7 +257,6 @@ func (f *function) rehearses() (why string, yes bool) {
 	return "", false
 }
 
-// rehearse starts a rehearsal of f's only instance, if it is time.
 func (p *plan) rehearse(f *function) {
 	if f.Undeclared || f.busy() || f.scaled || f.desired > 0 || f.live() != 1 {
 		return
@@ -307,7 +289,6 @@ func (p *plan) rehearse(f *function) {
 	}
 }
 
-// demandAfterRehearsal returns the demand to wake a sleeper of f after its rehearsal.
 func (q *queue) demandAfterRehearsal(f *function) (dm *demand, ready bool) {
 	for _, i := range f.instances {
 		if !i.Rehearsing || i.phase != phaseAsleep || q.due(i.Since.Add(rehearsalLasts)) {

@@ -9,48 +9,44 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// search looks for the best way to serve one demand after another.
 type search struct {
 	*plan
 	dm   *demand
-	f    *function // the one to bring up an instance of
+	f    *function
 	need api.Memory
-	// Buffers, kept for the next use.
+	// Buffers.
 	spotList, gpuList []spot
 	at                []int32
 	holders           []*function
 	cands, chosen     []victim
 }
 
-// searchFor prepares the search for a demand, by an instance of f.
 func (p *plan) searchFor(dm *demand, f *function) *search {
 	s := p.search
 	s.dm, s.f, s.need = dm, f, whole(f.Need)
 	return s
 }
 
-// option is one way to bring up an instance.
 type option struct {
 	self *instance // the sleeper to wake; nil for a new instance
 	node int32
-	// at lists the devices, the host first; needs is the memory that the option takes of them beyond what the instance
-	// holds already.
+	// The host comes first; the option takes needs beyond what the instance holds.
 	at    []int32
 	needs bytes
-	// own is the part of the coming memory that the sleeper itself has not released yet.
+	// The sleeper itself has not released own yet.
 	own bytes
-	// touches is positive for each device that must not be over-committed: the option needs memory there or relies on a reservation.
+	// touches is positive for devices that must not be over-committed.
 	touches bytes
 	victims []victim
-	// Options are ordered by rank (see best), then by whether the model's files must be fetched, and loss, in seconds.
+	// fetch is of the model's files; loss is in seconds.
 	rank  int
 	fetch bool
 	loss  float64
-	// ready is the time when the last of the victims may be touched.
+	// ready is when the last victim may be touched.
 	ready time.Time
 }
 
-// Ranks of options, best first. Waking costs less than starting, and starting in free memory less than interrupting work.
+// Ranks of options, best first.
 const (
 	wakeNow    = iota // wake a sleeper in free memory
 	wakeComing        // wake a sleeper in coming memory
@@ -64,7 +60,6 @@ const (
 	startBusy
 )
 
-// compare orders options, the better first.
 func (o *option) compare(other *option) int {
 	return cmp.Or(
 		cmp.Compare(o.rank, other.rank),
@@ -73,7 +68,7 @@ func (o *option) compare(other *option) int {
 		cmp.Compare(o.loss, other.loss))
 }
 
-// compareKept orders two wakes in free memory from the same level: the sleeper that has kept the requested conversation goes first.
+// compareKept prefers the sleeper with the requested conversation.
 func compareKept(o, other *option) int {
 	a, b := o.self, other.self
 	if a == nil || b == nil || o.rank != wakeNow || a.f.Prefers == "" || a.Status.Level != b.Status.Level {
@@ -82,7 +77,7 @@ func compareKept(o, other *option) int {
 	return cmp.Compare(btoi(a.Status.Instance != a.f.Prefers), btoi(b.Status.Instance != b.f.Prefers))
 }
 
-// best returns the best option for dm, nil if there is none. It may have to wait: for coming memory, or until its victims are ready.
+// best returns the best option for dm, which may have to wait for memory or victims; nil: there is none.
 func (p *plan) best(dm *demand) *option {
 	s, f := p.searchFor(dm, dm.f), dm.f
 	best := s.bestWake()
@@ -97,7 +92,7 @@ func (p *plan) best(dm *demand) *option {
 		}
 		o := s.starting(at)
 		if turn && !o.fits(p.free, nil) {
-			continue // its turn comes before a start would be done; only free memory is better
+			continue // its turn comes before a start would be done
 		}
 		if !s.rate(&o) {
 			continue
@@ -115,7 +110,6 @@ func (p *plan) best(dm *demand) *option {
 	return best
 }
 
-// bestWake returns the best option to wake a sleeper; nil: there is none.
 func (s *search) bestWake() (best *option) {
 	for _, i := range s.f.instances {
 		if i.phase != phaseAsleep || i.lost || i.unbound() || !s.available(i) || s.f.Bound && i.Status.Instance != s.f.Prefers {
@@ -130,14 +124,14 @@ func (s *search) bestWake() (best *option) {
 	return best
 }
 
-// clone returns a copy of o that shares no buffers of the search.
+// clone shares no buffers of the search.
 func (o *option) clone() *option {
 	c := *o
 	c.at, c.victims = slices.Clone(o.at), slices.Clone(o.victims)
 	return &c
 }
 
-// turn reports whether o's sleeper, which needs busy instances to give way first, is awake sooner than in limit.
+// turn reports whether o's sleeper, which needs busy instances to give way, is awake within limit.
 func (s *search) turn(o *option, limit time.Duration) bool {
 	var rest time.Duration
 	for _, v := range o.victims {
@@ -147,7 +141,7 @@ func (s *search) turn(o *option, limit time.Duration) bool {
 	return max(0, o.ready.Sub(s.now)) < limit
 }
 
-// wakings returns the options to wake i: one, or one for each place where it can be restored.
+// wakings returns the options to wake i, one for each place where it can be restored.
 func (s *search) wakings(i *instance) (os []option) {
 	if !i.movable() || i.reserved() {
 		return append(os, s.waking(i))
@@ -171,11 +165,10 @@ func (s *search) wakings(i *instance) (os []option) {
 	return os
 }
 
-// waking returns the option to wake i.
 func (p *plan) waking(i *instance) option {
 	o := option{self: i, node: i.node, at: i.at, needs: p.minus(i.up, i.held)}
 	if i.settling(p.now) {
-		// It may take back the memory that it has not released yet, unless that was promised to another.
+		// It may take back what it has not released yet, unless that was promised to another.
 		if o.own = p.minus(i.held, p.expected(i)); !p.mayKeep(i, o.own) {
 			o.needs, o.own = p.minus(i.up, p.expected(i)), nil
 		}
@@ -187,7 +180,6 @@ func (p *plan) waking(i *instance) option {
 	return o
 }
 
-// mayKeep reports whether i may take back memory that it has not released yet: it is promised to no other, and the device is not over-committed.
 func (l *ledger) mayKeep(i *instance, own bytes) bool {
 	for k, d := range i.at {
 		if own[k] > 0 && own[k] > min(l.coming[d], l.free[d]+l.coming[d]) {
@@ -197,7 +189,6 @@ func (l *ledger) mayKeep(i *instance, own bytes) bool {
 	return true
 }
 
-// starting returns the option to start an instance.
 func (s *search) starting(at spot) option {
 	f := s.f
 	o := option{node: at.node, at: s.devicesOf(at), fetch: at.fetch, loss: f.Past.Return(inventory.Stopped).Seconds()}
@@ -207,7 +198,6 @@ func (s *search) starting(at spot) option {
 	return o
 }
 
-// rate sets o's rank and victims, and reports whether o is possible.
 func (s *search) rate(o *option) bool {
 	base := wakeNow
 	if o.self == nil {
@@ -230,7 +220,7 @@ func (s *search) rate(o *option) bool {
 	return true
 }
 
-// rateVictims chooses the victims of o and sets its rank. It returns false if everything together is not enough.
+// rateVictims chooses the victims of o; false: everything is not enough.
 func (s *search) rateVictims(o *option, base int) bool {
 	var ok bool
 	if o.victims, ok = s.victims(o); !ok {
@@ -252,7 +242,7 @@ func (s *search) rateVictims(o *option, base int) bool {
 	return true
 }
 
-// fits reports whether free and coming together cover o's needs. Devices that o does not touch are ignored, even over-committed ones.
+// fits reports whether free and coming cover o's needs. Devices that it does not touch are ignored.
 func (o *option) fits(free, coming bytes) bool {
 	for k, d := range o.at {
 		have := free[d]
@@ -266,8 +256,7 @@ func (o *option) fits(free, coming bytes) bool {
 	return true
 }
 
-// failedOn reports whether f's last start or wake failed with the sleeper self or on a GPU of at (without GPUs: the host). The cause may be there,
-// so options elsewhere come first, as long as they interrupt no work.
+// failedOn reports whether f's last start or wake failed with self or on a GPU of at (without GPUs: the host).
 func (t *Topology) failedOn(f *function, self *instance, at []int32) bool {
 	if f.Failures == 0 {
 		return false
@@ -280,7 +269,7 @@ func (t *Topology) failedOn(f *function, self *instance, at []int32) bool {
 	return slices.ContainsFunc(at, func(d int32) bool { return slices.Contains(f.FailedOn, t.devs[d].ID) })
 }
 
-// meet reports whether two lists of devices have a GPU in common, or the host if one of them has no GPU.
+// meet reports whether two lists have a GPU in common, or the host if one of them has no GPU.
 func meet(a, b []int32) bool {
 	if len(a) > 1 && len(b) > 1 {
 		a, b = a[1:], b[1:]
@@ -288,35 +277,25 @@ func meet(a, b []int32) bool {
 	return slices.ContainsFunc(a, func(d int32) bool { return slices.Contains(b, d) })
 }
 
-// Bounds of the search for a place where room has to be made. Small worlds are searched completely.
 const (
-	mostSpots = 24 // the number of places to look at
-	mostEasy  = 4  // the number of options without interruption that end the search
-	smallest  = 64 // a world of at most this many devices is small
+	mostSpots = 24
+	mostEasy  = 4  // options without interruption that end the search
+	smallest  = 64 // at most this many devices are searched completely
 )
 
-// large reports whether the search for victims is bounded.
 func (t *Topology) large() bool { return len(t.devs) > smallest }
 
-// spot is a place for a new instance: a node, and on it one GPU, or as many as it needs.
 type spot struct {
-	node, gpu int32 // gpu is below 0 for none or several
-	// class is 0 if there is room, 1 if room is coming, 2 if room has to be made, and 3 if work would have to
-	// be interrupted. afterAll is added where the last try failed.
+	node, gpu int32 // below 0 for none or several
+	// class is 0 if there is room, 1 if room is coming, 2 if room has to be made, 3 if work has to be interrupted; plus
+	// afterAll where the last try failed.
 	class int
 	fetch bool
-	// lack is the missing memory now, late the memory that is still missing after coming releases. free is the free
-	// memory of its GPUs, or of its host if it needs none.
+	// lack is missing now, late after releases; free is on its GPUs, or on its host if it needs none.
 	late, lack, free api.Bytes
 }
 
-// before reports whether s is a better place for a new instance than t:
-//
-//  1. there is room, or soon is
-//  2. the model's files are there
-//  3. the least missing memory
-//  4. the fullest, so that large gaps stay whole
-//  5. the first, so that the order is deterministic
+// before reports whether s is better than t. The fullest is better, so that large gaps stay whole.
 func (s *spot) before(t *spot) bool {
 	switch {
 	case s.class != t.class:
@@ -335,12 +314,11 @@ func (s *spot) before(t *spot) bool {
 	return s.gpu < t.gpu
 }
 
-// cannotBeat reports whether a start at s is no better than best: it interrupts work, and best does not, or its files are there.
 func (s *spot) cannotBeat(best *option) bool {
 	return s.class%afterAll == 3 && (best.rank < startBusy || s.fetch && !best.fetch)
 }
 
-// spots returns the places to look at for a new instance, the best first: one if there is room or soon is, else those where room can be made.
+// spots returns one place if there is room or soon is, else those where room can be made, best first.
 func (s *search) spots() []spot {
 	s.spotList = s.spotList[:0]
 	for k := range s.nodes {
@@ -352,7 +330,6 @@ func (s *search) spots() []spot {
 	return s.spotList
 }
 
-// add adds a place to the best ones.
 func (s *search) add(at *spot) {
 	if last := len(s.spotList) - 1; last+1 == mostSpots && s.large() {
 		if !at.before(&s.spotList[last]) {
@@ -363,7 +340,6 @@ func (s *search) add(at *spot) {
 	s.spotList = insert(s.spotList, at, (*spot).before)
 }
 
-// insert inserts a place into a list in order.
 func insert(list []spot, at *spot, before func(s, t *spot) bool) []spot {
 	k := len(list)
 	for k > 0 && before(at, &list[k-1]) {
@@ -372,7 +348,6 @@ func insert(list []spot, at *spot, before func(s, t *spot) bool) []spot {
 	return slices.Insert(list, k, *at)
 }
 
-// addSpots adds the places of a node.
 func (s *search) addSpots(k int32) {
 	n, devices := &s.nodes[k], s.need.Devices
 	if len(n.gpus) < devices || devices == 0 && s.need.Host > s.devs[n.host].Capacity && len(s.nodes) > 1 {
@@ -413,8 +388,8 @@ func (s *search) addSpots(k int32) {
 	}
 }
 
-// shortage returns what device lacks of need, without and with coming memory, and whether even all that could give way
-// without harm is too little.
+// shortage returns what device lacks of need, without and with coming memory; hard: what could give way without harm is
+// too little.
 func (l *ledger) shortage(device int32, need api.Bytes) (lack, late api.Bytes, hard bool) {
 	if need <= 0 {
 		return 0, 0, false
@@ -424,10 +399,9 @@ func (l *ledger) shortage(device int32, need api.Bytes) (lack, late api.Bytes, h
 	return lack, late, late > l.soft[device]
 }
 
-// afterAll puts a place behind all others.
 const afterAll = 4
 
-// classOf returns the class of a place on the devices at. A small world is searched completely, so no place is hard there.
+// No place is hard in a small world.
 func (s *search) classOf(lack, late api.Bytes, hard bool, at ...int32) (class int) {
 	switch {
 	case lack == 0:
@@ -445,14 +419,14 @@ func (s *search) classOf(lack, late api.Bytes, hard bool, at ...int32) (class in
 	return class
 }
 
-// takes returns what is needed of device, and whether the device is large enough, and one for several.
+// takes returns what is needed of device; fits: it is large enough, and may be one of several.
 func (s *search) takes(device int32) (n api.Bytes, fits bool) {
 	n = s.claim(device, s.need)
 	return n, s.facts[device].capacity >= n && s.devs[device].Joins(s.need.Devices)
 }
 
-// closest returns as many GPUs of a node as are needed, those that are closest to having room; nil if too few are large enough. The list is valid
-// until the next call.
+// closest returns the GPUs closest to having room; nil: too few are large enough. The list is valid until the next
+// call.
 func (s *search) closest(n *node) []spot {
 	fit := s.gpuList[:0]
 	for _, d := range n.gpus {
@@ -469,7 +443,6 @@ func (s *search) closest(n *node) []spot {
 	return fit[:s.need.Devices]
 }
 
-// closer reports whether the GPU s is closer to having room than t.
 func (s *spot) closer(t *spot) bool {
 	switch {
 	case s.class/afterAll != t.class/afterAll:
@@ -482,7 +455,7 @@ func (s *spot) closer(t *spot) bool {
 	return s.free < t.free
 }
 
-// devicesOf lists the devices of a place, the host first. The list is valid until the next call.
+// The list is valid until the next call, the host first.
 func (s *search) devicesOf(at spot) []int32 {
 	n := &s.nodes[at.node]
 	on := append(s.at[:0], n.host)

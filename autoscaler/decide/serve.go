@@ -9,7 +9,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// serveDemand gives dm an instance, makes room for it, or records why it waits.
 func (q *queue) serveDemand(dm *demand) {
 	if dm.f.refused || dm.f.gives {
 		return
@@ -28,7 +27,7 @@ func (q *queue) serveDemand(dm *demand) {
 		q.wait(dm, fmt.Sprintf("the last try failed: %s; the next is at %s", f.LastError, f.RetryAt.Format("15:04:05.000")))
 		return
 	}
-	// 2. It never fits on the existing nodes.
+	// 2. It never fits.
 	if reason, err := q.impossible(f.Function, q.pol.Advice); err != nil {
 		if q.s.Elastic {
 			q.addAction(f, nil, Action{Kind: Start, Node: NodeToCome, Memory: f.Need, Reason: fmt.Sprintf("%s; %s, and a node may be added", dm.why, reason)})
@@ -39,8 +38,7 @@ func (q *queue) serveDemand(dm *demand) {
 		}
 		return
 	}
-	// 3. One of its own instances is going to sleep or changing its grant: if it still drains and nobody needs its memory,
-	// cancel that; otherwise it will be the one to wake.
+	// 3. Its own instance is going to sleep or changing its grant: cancel that, or wake it later.
 	o := q.best(dm)
 	if o == nil || o.self == nil && f.falling+f.passing > 0 {
 		if !q.cancelSleep(dm) {
@@ -52,8 +50,8 @@ func (q *queue) serveDemand(dm *demand) {
 	q.carryOut(dm, o)
 }
 
-// freeQuota stops an instance in the namespace of dm's function, once for each failure: its pod counts in the quota. That is the sleeper that has slept
-// longest, or for a first instance, if none sleeps, the one that has been idle longest. It reports whether one is being stopped.
+// freeQuota stops the longest sleeper in the namespace of dm's function or, for a first instance, the longest idle one,
+// once for each failure. It reports whether one is being stopped.
 func (p *plan) freeQuota(dm *demand) (going bool) {
 	var v *instance
 	var since time.Time
@@ -81,8 +79,6 @@ func (p *plan) freeQuota(dm *demand) (going bool) {
 	return true
 }
 
-// cancelSleep cancels the sleep of an instance of dm's function that drains because it was not needed. Its memory is its own
-// until it sleeps.
 func (q *queue) cancelSleep(dm *demand) bool {
 	for _, i := range dm.f.instances {
 		if i.Returns && i.Doing == DoingSleep && (i.Status.State == api.Draining || i.Status.State == api.Awake) && !i.taken {
@@ -93,7 +89,6 @@ func (q *queue) cancelSleep(dm *demand) bool {
 	return false
 }
 
-// explainWait records why nothing can be done for a demand, and books coming memory for it.
 func (q *queue) explainWait(dm *demand) {
 	if dm.f.passing > 0 {
 		return // a matter of microseconds
@@ -122,7 +117,7 @@ func (q *queue) explainWait(dm *demand) {
 	q.wait(dm, fmt.Sprintf("needs %s, free %s%s and nothing can make room now", amountOf(need), q.formatFree(at), where))
 }
 
-// pinnedBeside returns the host memory that min-scale keeps for other functions than f, of the only node.
+// pinnedBeside returns what min-scale keeps for other functions, of the only node.
 func (q *queue) pinnedBeside(f *function) (sum api.Bytes) {
 	if len(q.nodes) > 1 {
 		return 0
@@ -135,14 +130,12 @@ func (q *queue) pinnedBeside(f *function) (sum api.Bytes) {
 	return sum
 }
 
-// wait records that dm has to wait, once for each function.
 func (q *queue) wait(dm *demand, reason string) {
 	if dm.class != ahead { // no request waits for a predicted demand
 		q.plan.wait(dm.f, reason)
 	}
 }
 
-// carryOut carries out o as far as possible now.
 func (q *queue) carryOut(dm *demand, o *option) {
 	if o.self != nil {
 		o.self.taken = true
@@ -171,7 +164,6 @@ func (q *queue) carryOut(dm *demand, o *option) {
 	q.bringUp(dm, o)
 }
 
-// bringUp starts or wakes an instance for dm, in free memory.
 func (p *plan) bringUp(dm *demand, o *option) {
 	f, free := dm.f, p.formatFree(o.at)
 	var gpus []api.DeviceID
@@ -197,8 +189,8 @@ func (p *plan) bringUp(dm *demand, o *option) {
 			o.self.Status.Level, short(f.Past.Return(o.self.Status.Level)), p.formatAmounts(o.at, o.needs), inMemoryThere(o.self.spared), free)})
 }
 
-// bookAhead books for a demand that has to wait. A demand that has starved for a turn books at once, so that smaller ones don't overtake it for ever; others
-// let first instances that fit go ahead, but nothing else.
+// bookAhead books at once for a demand that has starved for a turn, lest smaller ones overtake it for ever; else after
+// first instances that fit.
 func (q *queue) bookAhead(dm *demand, needs amounts) {
 	q.planAt(dm.f.starved.Add(patience * q.pol.TurnWait)) // its place in the order changes then
 	switch {

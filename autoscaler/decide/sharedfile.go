@@ -8,30 +8,27 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// unmeasured is how long an instance that has come up may take to report the file that it has mapped.
+// unmeasured is how long an instance that has come up may take to report the file.
 const unmeasured = 10 * time.Second
 
-// sharedFile describes the file that instances of one function have in memory on one node.
+// sharedFile is the file that instances have in memory on one node.
 type sharedFile struct {
 	node int32
-	// file is the largest part of the file that an instance has in memory; stays, the largest among instances that are awake
-	// and stay so.
+	// file is the largest part that an instance has in memory; stays, the largest of an awake one.
 	file, stays api.Bytes
-	// holders is the number of instances that have such a file; claimed, the largest part that a starting one expects to
-	// share.
+	// claimed is the largest part that a starting instance expects to share.
 	holders int
 	claimed api.Bytes
 }
 
-// findSharedFiles computes how much of the function's file starting instances share with running ones, before they have reported it:
+// findSharedFiles computes how much of the file starting instances share with running ones, before they report it:
 //
-//  1. It applies only to a function whose instances were seen to share a file on one node ([Function.OneFile]).
-//  2. An instance that starts, or sleeps under a grant, is charged less by another one's part, as long as that one has it.
-//  3. When that one ends, the shared part does not become free: the started instance bears it then, as in [Share].
-//  4. A sleeper without a grant, and a start, count only on instances that are awake and stay so.
+//  1. It applies only where instances were seen to share a file ([Function.OneFile]).
+//  2. An instance that starts, or sleeps under a grant, is charged less by another's part, as long as that one has it.
+//  3. When that one ends, the shared part does not become free: the started instance bears it then.
+//  4. A sleeper without a grant, and a start, count only on awake instances.
 //
-// So the file is charged exactly once at any time, also when its holder ends while another instance starts. Once the started
-// instance has reported its part, [Share] accounts for it.
+// So the file is charged exactly once at any time.
 func (f *function) findSharedFiles(c *clock) {
 	if !f.OneFile || f.Undeclared {
 		return
@@ -72,7 +69,6 @@ func (f *function) findSharedFiles(c *clock) {
 	}
 }
 
-// claims reports whether memory is reserved for i to be awake and i has not yet reported what it shares with others.
 func (f *function) claims(i *instance, c *clock) bool {
 	switch i.Status.State {
 	case api.Asleep:
@@ -85,7 +81,6 @@ func (f *function) claims(i *instance, c *clock) bool {
 	return !c.due(i.Since.Add(unmeasured))
 }
 
-// sharedFileOn returns what f's instances have in memory on a node; nil: nothing.
 func (f *function) sharedFileOn(node int32) *sharedFile {
 	for k := range f.sharedFiles {
 		if f.sharedFiles[k].node == node {
@@ -95,7 +90,6 @@ func (f *function) sharedFileOn(node int32) *sharedFile {
 	return nil
 }
 
-// needOn returns the memory that one more instance of f takes on a node.
 func (f *function) needOn(node int32) api.Memory {
 	need := f.Need
 	if b := f.sharedFileOn(node); b != nil {
@@ -112,24 +106,22 @@ func (i *instance) spare() {
 	i.up[0] = max(i.up[0]-min(i.spared, i.up[0]), min(i.up[0], i.Status.Memory.Host))
 }
 
-// common returns the memory that stays in use when i ends, because others share it or will.
+// common returns what stays in use when i ends, because others share it or will.
 func (i *instance) common() api.Bytes { return max(i.Common, i.lent) }
 
-// keepCommon subtracts from i.leaves what others share with i.
 func (i *instance) keepCommon() {
 	if len(i.leaves) > 0 {
 		i.leaves[0] -= min(i.common(), i.leaves[0])
 	}
 }
 
-// Share computes which instances of one node are charged for a file that they share, from their last reports. A file in memory is charged once, as
-// long as any instance has it:
+// Share computes which instances of one node are charged for a file that they share:
 //
-//  1. The instance with the largest part in memory bears all of it; of equal ones the one with the first name.
-//  2. The others are charged less by their part of it, and never by more than their whole host memory.
+//  1. The instance with the largest part in memory bears all of it; of equal ones the first by name.
+//  2. The others are charged less by their part.
 //  3. When the bearer ends, the next one bears it: so the first one releases less.
 //
-// Reports that disagree are charged as the largest. among are all instances of the node that report the file; Share sorts them.
+// among are all instances of the node that report the file; Share sorts them.
 func Share(among []*Instance) {
 	has := func(i *Instance) api.Bytes { return max(0, min(i.Status.Shared.Bytes, i.Status.Memory.Host)) }
 	slices.SortFunc(among, func(a, b *Instance) int {
@@ -140,7 +132,7 @@ func Share(among []*Instance) {
 		if k == 0 {
 			borne = 0
 			if len(among) > 1 {
-				common = has(among[1]) // the next one will bear it
+				common = has(among[1])
 			}
 		}
 		i.Borne, i.Common = borne, common

@@ -9,19 +9,17 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// Topology maps devices to nodes. It does not change, and is safe for concurrent use.
+// Topology maps devices to nodes. It is immutable.
 type Topology struct {
 	devs  []inventory.Device
 	nodes []node
-	// index finds a device by its ID, named a node by its name.
 	index map[api.DeviceID]int32
 	named map[string]int32
-	// of is the node of each device; facts are the parts of it that a search reads.
-	of    []int32
-	facts []facts
-	// largest is the largest host memory of a node.
+	// the node of each device
+	of      []int32
+	facts   []facts
 	largest api.Bytes
-	// kinds has one node of each kind: those with the same capacities.
+	// one node of each kind: those with the same capacities
 	kinds []int32
 }
 
@@ -30,15 +28,14 @@ type facts struct {
 	host                   bool
 }
 
-// node is a machine: a host memory, and GPUs.
 type node struct {
 	name string
 	host int32
 	gpus []int32
 }
 
-// NewTopology returns the topology of devices, which must not change afterwards. The first device is a host memory whatever its name; a GPU whose
-// node has no host memory is booked with the first.
+// NewTopology returns the topology of devices, which must not change afterwards. The first device is a host memory
+// whatever its name; a GPU whose node has none is booked with the first.
 func NewTopology(devices []inventory.Device) *Topology {
 	t := &Topology{devs: devices, index: make(map[api.DeviceID]int32, len(devices)), named: make(map[string]int32),
 		of: make([]int32, len(devices)), facts: make([]facts, len(devices))}
@@ -84,7 +81,6 @@ func (t *Topology) Devices() []inventory.Device { return t.devs }
 // LargestHost returns the largest host memory of a node.
 func (t *Topology) LargestHost() api.Bytes { return t.largest }
 
-// gpusOf returns the devices that i has, or on which it is to be restored.
 func gpusOf(i *Instance) []api.DeviceID {
 	if len(i.Status.Devices) == 0 && i.Status.State == api.Asleep && i.Status.Level == api.Suspended {
 		return i.Grant.Devices
@@ -134,7 +130,6 @@ func (t *Topology) locate(i *instance) {
 	slices.Sort(i.at[1:])
 }
 
-// group identifies a model with variants in one namespace: functions that are different ways to run it.
 type group struct {
 	namespace string
 	model     api.ModelName
@@ -147,7 +142,7 @@ func (f *function) group() group {
 	return group{f.Spec.Name.Namespace(), f.Spec.VariantOf}
 }
 
-// groupsOf returns the variants of each model that has any, the cheapest first.
+// groupsOf returns the variants of each model, the cheapest first.
 func groupsOf(fs []*function) map[group][]*function {
 	groups := make(map[group][]*function)
 	for _, f := range fs {
@@ -163,12 +158,12 @@ func groupsOf(fs []*function) map[group][]*function {
 	return groups
 }
 
-// chooseVariant chooses the variant that serves dm. It is dm's own function if that is no variant or wants an instance for
-// itself (min-scale, an operator's order, or requests that named it and not the model):
+// chooseVariant sets dm.f to the variant that serves dm, unless it wants an instance for itself (min-scale, an order,
+// or requests that named it):
 //
-//  1. Other variants are awake or on their way and have places for the waiting requests: none, and why says so.
-//  2. The cheapest that can have one more without interrupting work. One that misses its target even with a single
-//     request comes after the others.
+//  1. Others have places for the waiting requests: none.
+//  2. The cheapest that can have one more without interrupting work, those that miss their target with a single request
+//     last.
 //  3. The cheapest that can have one more at all.
 //  4. Its own function, which reports what is wrong.
 func (q *queue) chooseVariant(dm *demand) (why string) {
@@ -200,7 +195,7 @@ func (q *queue) chooseVariant(dm *demand) (why string) {
 	return ""
 }
 
-// overflowDemand adds a demand for requests that wait at f and may go to other variants, if f is at its max-scale.
+// overflowDemand adds a demand for requests at f, at its max-scale, that may go to other variants.
 func (q *queue) overflowDemand(f *function, ds []*demand) []*demand {
 	if f.group() == (group{}) || len(q.groups[f.group()]) < 2 || f.scaled || f.frozen() || f.refused ||
 		f.Shared == 0 || f.Waiting > f.Shared || f.awake < max(1, f.Spec.MaxScale) || f.places() <= f.live() {
@@ -212,7 +207,7 @@ func (q *queue) overflowDemand(f *function, ds []*demand) []*demand {
 	return append(ds, &demand{f: f, class: extra, why: fmt.Sprintf("%d waiting and %d running with %d awake, its max-scale", f.Waiting, f.Running, f.live())})
 }
 
-// rankVariant ranks v as the variant to get one more instance for dm, lower is better.
+// rankVariant returns a rank; lower is better.
 func (q *queue) rankVariant(dm *demand, v *function) (rank int, possible bool) {
 	if v.frozen() || v.scaled || v.refused || v.gives || q.failing(v) || v.live()+q.chosenOf(v) >= max(1, v.Spec.MaxScale) || !q.due(v.RetryAt) {
 		return 0, false
@@ -237,13 +232,11 @@ func (q *queue) rankVariant(dm *demand, v *function) (rank int, possible bool) {
 	return 0, true
 }
 
-// slow reports whether v misses its target even with one request at a time.
 func (f *function) slow() bool {
 	target := f.Spec.Target.TTFT
 	return target > 0 && f.Load.TTFT > target && f.Waiting+f.Running <= f.awake
 }
 
-// placesBeside returns how many requests other variants than f could take in addition to their own.
 func (q *queue) placesBeside(f *function, all []*function) (n int) {
 	for _, v := range all {
 		if v != f && !v.frozen() && !v.refused {
@@ -253,12 +246,10 @@ func (q *queue) placesBeside(f *function, all []*function) (n int) {
 	return n
 }
 
-// capacity returns how many requests f's instances can take that are awake, on their way, or chosen in this plan.
 func (q *queue) capacity(f *function) int {
 	return (f.awake + f.rising + q.chosenOf(f)) * max(1, f.Spec.Concurrency)
 }
 
-// chosenOf returns how many further instances of f this plan has begun for requests to its model.
 func (q *queue) chosenOf(f *function) (n int) {
 	for _, v := range q.chosen {
 		if v == f {

@@ -10,7 +10,6 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// Kinds of victim, in the order in which they are taken.
 const (
 	granted = iota // a sleeper's reservation: costs nothing
 	idle           // no request uses it
@@ -18,19 +17,19 @@ const (
 	busy           // it has work, or work waits for it
 )
 
-// victim is one thing that could make room.
 type victim struct {
 	i     *instance
 	kind  int
-	to    api.Level // its next level: LevelAwake for a revocation, inventory.Stopped for a stop
+	to    api.Level // LevelAwake for a revocation
 	frees bytes     // in the order of the option's devices
-	// loss is the duration of its return divided by the time until it is expected to be needed, plus a part of the time that the demand waits for it.
+	// loss is the duration of its return divided by the time until it is needed, plus a part of the demand's wait for
+	// it.
 	loss  float64
 	ready time.Time
 }
 
-// victims returns the smallest set that must give way for o: grants, then idle instances, and busy ones only for a first instance. Within a kind the lower
-// priority goes first, then those that are ready now, then the least loss. It returns false if everything together is not enough.
+// victims returns the smallest set that must give way for o, busy ones only for a first instance; false: everything is
+// not enough.
 func (s *search) victims(o *option) ([]victim, bool) {
 	short := s.alloc(len(o.at))
 	for k, d := range o.at {
@@ -53,7 +52,6 @@ func (s *search) victims(o *option) ([]victim, bool) {
 	return prune(chosen, short), true
 }
 
-// compareVictims orders victims, the one to go first before others.
 func (s *search) compareVictims(v, w victim) int {
 	return cmp.Or(
 		cmp.Compare(v.kind, w.kind),
@@ -62,14 +60,12 @@ func (s *search) compareVictims(v, w victim) int {
 		cmp.Compare(v.loss, w.loss))
 }
 
-// met reports whether nothing is short any more.
 func met(short bytes) bool {
 	return !slices.ContainsFunc(short, func(s api.Bytes) bool { return s > 0 })
 }
 
 func priority(i *instance) int { return i.f.Spec.Priority }
 
-// helps reports whether frees covers some of what is short.
 func helps(frees, short bytes) bool {
 	for d, s := range short {
 		if s > 0 && frees[d] > 0 {
@@ -79,7 +75,7 @@ func helps(frees, short bytes) bool {
 	return false
 }
 
-// choose adds v, or replaces a smaller step of the same instance, and subtracts what it frees from short, which may become negative.
+// choose adds v, or replaces a smaller step of the same instance.
 func choose(chosen []victim, v victim, short bytes) []victim {
 	for k, w := range chosen {
 		if w.i != v.i {
@@ -104,7 +100,7 @@ func choose(chosen []victim, v victim, short bytes) []victim {
 	return append(chosen, v)
 }
 
-// prune drops victims that turned out not to be needed, the most costly first.
+// prune drops victims that turned out not to be needed.
 func prune(chosen []victim, short bytes) []victim {
 	for k := len(chosen) - 1; k >= 0; k-- {
 		unneeded := true
@@ -124,7 +120,7 @@ func prune(chosen []victim, short bytes) []victim {
 	return chosen
 }
 
-// candidates lists everything that could give some of what is short, by function. The list is valid until the next call.
+// The list is valid until the next call.
 func (s *search) candidates(o *option, short bytes) []victim {
 	s.holders, s.cands = s.holders[:0], s.cands[:0]
 	for k, d := range o.at {
@@ -144,7 +140,6 @@ func (s *search) candidates(o *option, short bytes) []victim {
 	return s.cands
 }
 
-// offer adds what f's instances could give of what is short. Busy instances give way to first instances only.
 func (s *search) offer(o *option, f *function, short bytes) {
 	interrupt := s.dm.class == first
 	add := func(v victim, held bytes, stays api.Memory) {
@@ -152,7 +147,7 @@ func (s *search) offer(o *option, f *function, short bytes) {
 			s.cands = append(s.cands, v)
 		}
 	}
-	excess := f.live() - f.desired // the number of instances that it does not need
+	excess := f.live() - f.desired
 	awake := 0
 	for k := len(f.instances) - 1; k >= 0; k-- { // the newest goes first
 		i := f.instances[k]
@@ -167,15 +162,15 @@ func (s *search) offer(o *option, f *function, short bytes) {
 					continue
 				}
 			}
-			if f.Waiting == 0 || f.live() > 0 { // with a grant or without: else a plan would revoke what the next one gives
+			if f.Waiting == 0 || f.live() > 0 { // also with a grant: else a plan would revoke what the next one gives
 				s.offerSteps(i, idle, i.RetryAt, i.Status.Level, add)
-			} else if interrupt && f != s.f { // requests wait for it: its return is not made longer lightly
+			} else if interrupt && f != s.f {
 				s.offerSteps(i, busy, i.RetryAt, i.Status.Level, add)
 			}
 		case phaseAwake, phaseUnhealthy:
 			awake++
 			if f == s.f {
-				continue // a function's own instances are no victims
+				continue
 			}
 			kind := busy
 			switch {
@@ -191,17 +186,14 @@ func (s *search) offer(o *option, f *function, short bytes) {
 	}
 }
 
-// restHorizon weighs the time that a victim takes to fall asleep, which the demand waits for once, against the cost of its return over the time until it is
-// needed. Of two whose return takes 1 s, one that takes 17 s to sleep goes before one that takes 2 s only if the latter is needed within about a minute. All steps
-// of one instance get the same addition, so it is not stopped because of it. Three, ten and thirty times the weight were no better (`rouse simulate
-// --slow-sleep`).
+// restHorizon weighs the time a victim takes to fall asleep against its loss. Of two whose return takes 1 s, one that
+// takes 17 s to sleep goes before one of 2 s only if the latter is needed within about a minute.
 const restHorizon = 1000 * time.Second
 
-// offerSteps offers i's steps down from level: each deeper sleep, and the end.
 func (s *search) offerSteps(i *instance, kind int, ready time.Time, level api.Level, add func(victim, bytes, api.Memory)) {
 	past := &i.f.Past
 	held := i.held
-	if i.settling(s.now) { // the rest is coming already
+	if i.settling(s.now) {
 		held, ready = s.expected(i), later(ready, i.Settles)
 	}
 	wanted := s.untilWanted(i)
@@ -215,9 +207,9 @@ func (s *search) offerSteps(i *instance, kind int, ready time.Time, level api.Le
 		from, _ = s.levelFor(i)
 		switch {
 		case from == api.Level2 && i.f.level() < api.Level2:
-			most = from // its weights must go; a suspension would keep them
+			most = from // its weights must go
 		case s.suspends(i):
-			from = most // others need its devices, and it is to find another place
+			from = most // others need its devices
 		}
 	}
 	if i.phase != phaseUnhealthy && i.Failures < 2 { // one that refuses to sleep is stopped
@@ -231,13 +223,12 @@ func (s *search) offerSteps(i *instance, kind int, ready time.Time, level api.Le
 	add(victim{i: i, kind: kind, to: inventory.Stopped, loss: loss(inventory.Stopped), ready: ready}, held, api.Memory{})
 }
 
-// readyAt returns when i, the nth from the newest of its function, may make room for the demand:
+// readyAt returns when i, the nth from the newest of its function, may make room:
 //
-//  1. idle or surplus: after a moment for one client's next request, but only if it has not stayed for long, and no
-//     longer than half the cost of bringing it back
-//  2. idle, and its function was awake within MaxStay before this wake: after it has stayed long enough to be worth the
-//     wake, unless the next request is unlikely to come before
-//  3. busy: after it has stayed long enough to be worth the switch, and the demand has starved for a turn's wait
+//  1. idle or surplus: after a moment, at most half the cost of bringing it back, if it has not stayed for long
+//  2. idle, and its function was awake within MaxStay before this wake: when it has stayed long enough to be worth the
+//     wake, unless the next request is unlikely before
+//  3. busy: when it has stayed long enough to be worth the switch, and the demand has starved for a turn's wait
 func (s *search) readyAt(o *option, i *instance, kind, n int) time.Time {
 	if kind != busy {
 		stay := s.stayFor(i.f.Past.Return(i.From))
@@ -246,7 +237,7 @@ func (s *search) readyAt(o *option, i *instance, kind, n int) time.Time {
 		}
 		used := s.usedUntil(i, i.f.awake-n+1)
 		if i.f.awake == 1 && i.Since.Sub(i.f.ServedUntil) < s.pol.MaxStay { // 2
-			var idle time.Duration // in steps, between which the answer stays the same
+			var idle time.Duration // in steps, so that the answer seldom changes
 			next := s.pol.IdleGrace
 			for !s.now.Before(used.Add(next)) {
 				idle, next = next, 2*next
@@ -275,15 +266,14 @@ func (s *search) readyAt(o *option, i *instance, kind, n int) time.Time {
 	return later(i.Since.Add(s.stayFor(i.rest()+s.f.Past.Return(level))), s.f.starved.Add(wait))
 }
 
-// stayFor returns how long an instance has to stay awake to be worth a cost.
 func (s *search) stayFor(cost time.Duration) time.Duration {
 	return max(s.pol.MinStay, min(s.pol.MaxStay, time.Duration(s.pol.SwitchShare*float64(cost))))
 }
 
-// moves reports whether the requests of v, which can continue at another instance, are moved at once:
+// moves reports whether the requests of v are moved at once:
 //
 //  1. if its function has other instances awake for them
-//  2. if dm's function has a higher priority: they wait for their function's next turn, as dm does now
+//  2. if dm's has a higher priority
 func moves(dm *demand, v *victim) bool {
 	if v.i.phase != phaseAwake || !v.i.f.Spec.Moves() {
 		return false
@@ -291,7 +281,6 @@ func moves(dm *demand, v *victim) bool {
 	return v.kind == surplus || v.kind == busy && dm.f.Spec.Priority > priority(v.i)
 }
 
-// evict makes v give way to dm.
 func (p *plan) evict(dm *demand, v *victim, lack string) {
 	v.i.f.gives = true
 	gainer := dm.f.Spec.Name
@@ -328,19 +317,18 @@ func (p *plan) evict(dm *demand, v *victim, lack string) {
 	a.For, a.Move = gainer, move
 }
 
-// neighbours are the functions that may use the memory of a node: those with an instance there, and those that have none
-// anywhere. The latter count on each node, divided by the number of nodes.
+// neighbours are the functions that may use the memory of a node. Those with no instance anywhere count on each node,
+// divided by the number of nodes.
 type neighbours struct {
 	here   [][]*function // by node
 	absent []*function
-	// ordered are those of absent that were started once, by their expected next requests. weights[k] is of absent, where those before
-	// ordered[k] keep their weights. They are nil until they are needed.
+	// ordered are those of absent that were started once, by their expected next requests. weights[k] is of absent,
+	// where those before ordered[k] keep their weights.
 	ordered  []*function
 	weights  []weights
-	contests map[facts]contest // of absent, by kind of device
+	contests map[facts]contest // by kind of device
 }
 
-// neighbours returns the neighbours on all nodes. They are the same throughout a plan.
 func (p *plan) neighbours() *neighbours {
 	if p.near != nil {
 		return p.near
@@ -368,7 +356,6 @@ func (p *plan) neighbours() *neighbours {
 	return near
 }
 
-// sumWeights sets ordered and weights.
 func (p *plan) sumWeights(near *neighbours) {
 	for _, f := range p.fs {
 		f.until, _ = p.untilRequest(f)
@@ -395,20 +382,18 @@ func (p *plan) sumWeights(near *neighbours) {
 	}
 }
 
-// compareUntil orders f and g by their expected next requests.
 func (f *function) compareUntil(g *function) int {
 	return cmp.Or(cmp.Compare(f.until, g.until), cmp.Compare(f.Spec.Name, g.Spec.Name))
 }
 
-// weights returns the host memory that f takes with its weights, awake or asleep.
 func (f *function) weights() api.Bytes {
 	return max(f.Need.Host, f.Past.Residue(api.Level1).Host)
 }
 
-// weights is the host memory of functions some of which keep their weights asleep.
+// weights is host memory of functions some of which keep their weights asleep.
 type weights struct {
-	asleep    api.Bytes // of all; those that keep their weights take no more awake
-	all, most api.Bytes // what the others take more by their wakes: all of them, and the largest one
+	asleep    api.Bytes // of all
+	all, most api.Bytes // what the others take more awake: all of them, the largest one
 }
 
 func (w *weights) add(f *function, keeps bool) {
@@ -421,7 +406,6 @@ func (w *weights) add(f *function, keeps bool) {
 	w.asleep, w.all, w.most = w.asleep+asleep, w.all+more, max(w.most, more)
 }
 
-// weightsOn returns the host memory on a node if f and those before it keep their weights.
 func (p *plan) weightsOn(node int32, f *function) weights {
 	n := p.neighbours()
 	if n.weights == nil {
@@ -436,13 +420,11 @@ func (p *plan) weightsOn(node int32, f *function) weights {
 	return w
 }
 
-// contest is how scarce a device is.
 type contest struct {
 	asleep     api.Bytes // what all functions keep of it asleep
-	awake, own api.Bytes // the largest need of one that fits, and what that one keeps asleep
+	awake, own api.Bytes // the largest need of one that fits, and what it keeps asleep
 }
 
-// contestOf returns the contest for device d, which f has a part of.
 func (p *plan) contestOf(d int32, f *function) contest {
 	near := p.neighbours()
 	add := func(c *contest, g *function) {

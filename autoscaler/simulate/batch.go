@@ -7,31 +7,28 @@ import (
 	"github.com/rouse-dev/rouse/internal/heap"
 )
 
-// batch is the work of an awake instance. Prompts are processed one after the other. Then a request generates tokens
-// together with the others of the batch, all at the same pace: each ends when the common token count reaches its mark,
-// so only the lowest mark matters.
-//
-// Prefill does not slow generation down here: the published rates behind the models' numbers include that loss.
+// batch is the work of an awake instance. Prompts are processed one after the other; then all requests of the batch
+// generate tokens at the same pace, so each ends when the common count reaches its mark. Prefill does not slow
+// generation down here: the published rates behind the models' numbers include that loss.
 type batch struct {
 	m *Model
-	// prefill are the requests whose prompts wait; the first one's is finished at ready.
+	// the first one's prompt is finished at ready
 	prefill []*request
 	ready   time.Duration
 	decode  heap.Of[*request] // by mark
-	// tokens is the number of tokens that each request of the batch has got since the beginning, at time at.
+	// tokens are those of a request that was in the batch from the beginning, at time at.
 	tokens float64
 	at     time.Duration
 	timer  timer
-	// crowd is how many busy instances share its GPU's time; 0 means 1.
+	// crowd is how many busy instances share its GPU; 0 means 1.
 	crowd int
 }
 
-// pace returns the duration of a step with n requests in the batch, alone on the GPU.
+// pace returns the duration of a step with n requests, alone on the GPU.
 func (m *Model) pace(n int) time.Duration {
 	return m.Step + time.Duration(m.Slope*float64(m.Step)*float64(max(0, n-1)))
 }
 
-// advance updates tokens to now.
 func (b *batch) advance(now time.Duration) {
 	if n := b.decode.Len(); n > 0 {
 		b.tokens += float64(now-b.at) / float64(b.pace(n))
@@ -39,10 +36,8 @@ func (b *batch) advance(now time.Duration) {
 	b.at = now
 }
 
-// pace returns the duration of a step with n requests in the batch.
 func (b *batch) pace(n int) time.Duration { return b.m.pace(n) * time.Duration(max(1, b.crowd)) }
 
-// share makes b one of n busy instances on its GPU.
 func (b *batch) share(n int, now time.Duration) {
 	if old := max(1, b.crowd); old != n {
 		b.advance(now)
@@ -60,7 +55,6 @@ func (b *batch) add(r *request, now time.Duration) {
 	b.arm()
 }
 
-// prompt returns the time that r's prompt takes.
 func (b *batch) prompt(r *request) time.Duration {
 	return time.Duration(float64(r.prompt)/b.m.Prefill*float64(time.Second)) * time.Duration(max(1, b.crowd))
 }
@@ -82,8 +76,7 @@ func (b *batch) arm() {
 	b.timer.reset(at)
 }
 
-// step ends what ends at now: it returns the requests that have all their tokens, and calls first for one whose first
-// token comes after d.
+// step returns the requests that have all their tokens, and calls first for one whose first token comes after d.
 func (b *batch) step(now time.Duration, first func(r *request, d time.Duration)) (done []*request) {
 	const near = 1e-6 // in tokens; times are whole nanoseconds
 	b.advance(now)

@@ -8,18 +8,16 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// device is one GPU.
 type device struct {
 	node int
 	used api.Bytes
-	// holders is how many instances hold it: awake, rising or falling.
+	// holders is how many instances are awake, rising or falling on it.
 	holders int
 	since   time.Duration // when the first of them came
-	held    time.Duration // how long it was held before
+	held    time.Duration // before since
 	gone    bool          // its node has left
 }
 
-// state is the state of an instance.
 type state int
 
 const (
@@ -35,19 +33,19 @@ type unit struct {
 	f       *function
 	devices []int
 	state   state
-	level   api.Level // of a sleeper
+	level   api.Level
 	under   api.Level // of a suspended one: its sleep
 	since   time.Duration
 	running int
 	batch   batch
-	// closed says that it takes no more requests; drained is called when it has none.
+	// closed: it takes no more requests; drained is called when it has none.
 	closed  bool
 	drained func()
-	// host and dev are the booked memory of its node's host and of each device.
+	// booked on its node's host and on each device
 	host, dev api.Bytes
-	lastUse   time.Duration // when it last had a request
-	slept     bool          // its process has been asleep
-	rest      time.Duration // the duration of its last sleep
+	lastUse   time.Duration
+	slept     bool // its process has been asleep
+	rest      time.Duration
 	loaded    time.Duration // the duration of its start, without the pod's
 }
 
@@ -59,7 +57,7 @@ type span struct {
 	from, to time.Duration
 }
 
-// account changes u's memory. Exceeding the capacity ends the run: it is an error of the policy.
+// account changes u's memory. Exceeding the capacity is an error of the policy and ends the run.
 func (w *world) account(u *unit, host, dev api.Bytes) {
 	node := w.devices[u.devices[0]].node
 	w.hosts[node] += host - u.host
@@ -78,7 +76,6 @@ func (w *world) account(u *unit, host, dev api.Bytes) {
 	u.host, u.dev = host, dev
 }
 
-// become changes u's state, and updates the time for which devices are held.
 func (w *world) become(u *unit, s state) {
 	if w.cfg.Record && u.state != gone && w.now > u.since {
 		w.spans = append(w.spans, span{u.devices, u.f.number, u.state, u.since, w.now})
@@ -98,7 +95,6 @@ func (w *world) become(u *unit, s state) {
 	}
 }
 
-// hold adds a holder to devices.
 func (w *world) hold(devices []int) {
 	for _, d := range devices {
 		dv := &w.devices[d]
@@ -108,7 +104,6 @@ func (w *world) hold(devices []int) {
 	}
 }
 
-// release removes a holder from devices.
 func (w *world) release(devices []int) {
 	for _, d := range devices {
 		dv := &w.devices[d]
@@ -122,8 +117,7 @@ func (u *unit) holds() bool { return u.state < asleep }
 
 func gib(b api.Bytes) float64 { return float64(b) / float64(api.GiB) }
 
-// start creates an instance of f on devices, which is awake after delay and the model's load time; then it calls done. Here and below,
-// done may be nil.
+// start creates an instance of f, awake after delay and the model's load time. done may be nil, here and below.
 func (w *world) start(f *function, devices []int, delay time.Duration, done func()) *unit {
 	u := w.create(f, devices)
 	u.loaded = f.m.Load
@@ -158,7 +152,7 @@ func (w *world) create(f *function, devices []int) *unit {
 	return u
 }
 
-// raise makes u awake after took, then calls done; host is its host memory then. hot says that it counts as a wake.
+// raise makes u awake after took. host is its host memory then; hot: it counts as a wake.
 func (w *world) raise(u *unit, took time.Duration, host api.Bytes, hot bool, done func()) {
 	u.closed = false
 	w.become(u, rising)
@@ -179,21 +173,19 @@ func (w *world) raise(u *unit, took time.Duration, host api.Bytes, hot bool, don
 	})
 }
 
-// park makes u asleep at once, with the given memory, for policies with their own mechanism. It must have no requests.
+// park makes u asleep at once, for policies with their own mechanism. It must have no requests.
 func (w *world) park(u *unit, host, dev api.Bytes) {
 	u.closed = true
 	w.become(u, asleep)
 	w.account(u, host, dev)
 }
 
-// wake wakes a sleeper, after delay and its level's wake time, then calls done.
 func (w *world) wake(u *unit, delay time.Duration, done func()) {
 	if u.state != gone {
 		w.raise(u, delay+u.wakeTime(), u.f.m.Host, true, done)
 	}
 }
 
-// wakeTime returns the time from asleep to awake.
 func (u *unit) wakeTime() time.Duration {
 	if u.level == api.Suspended {
 		return u.f.m.Wake[u.under] + u.f.m.transfer(u.under, restoreRate)
@@ -201,18 +193,18 @@ func (u *unit) wakeTime() time.Duration {
 	return u.f.m.Wake[u.level]
 }
 
-// Rates of the driver in GiB per second: what a process has on its GPUs goes to host memory and comes back.
+// Rates of the driver in GiB per second, from GPU to host memory and back.
 const (
 	suspendRate = 10
 	restoreRate = 15
 )
 
-// transfer returns how long the driver copies what a sleeper at level has on its GPUs.
+// transfer is for what a sleeper at level has on its GPUs.
 func (m *Model) transfer(level api.Level, rate float64) time.Duration {
 	return seconds(gib(m.Residue[level]) / rate)
 }
 
-// drain closes u to new requests, and calls then when it has none. It does nothing if u is gone.
+// drain closes u to new requests, and calls then when it has none, unless u is gone.
 func (w *world) drain(u *unit, then func()) {
 	if u.state == gone {
 		return
@@ -226,7 +218,6 @@ func (w *world) drain(u *unit, then func()) {
 	then()
 }
 
-// sleep drains u and puts it to sleep at level; then it calls done.
 func (w *world) sleep(u *unit, level api.Level, done func()) {
 	took := u.f.m.Sleep
 	if first := u.f.m.FirstSleep; first > 0 && !u.slept {
@@ -262,14 +253,12 @@ func (w *world) sleep(u *unit, level api.Level, done func()) {
 	})
 }
 
-// remove removes u from the world.
 func (w *world) remove(u *unit) {
 	w.become(u, gone)
 	w.account(u, 0, 0)
 	u.f.units = slices.DeleteFunc(u.f.units, func(v *unit) bool { return v == u })
 }
 
-// stop drains u and ends it; then it calls done.
 func (w *world) stop(u *unit, done func()) {
 	w.drain(u, func() {
 		w.after(u.f.m.Stop, func() {
@@ -282,7 +271,7 @@ func (w *world) stop(u *unit, done func()) {
 	})
 }
 
-// whenIdle calls do when u, which is idle, has been so for keep.
+// whenIdle calls do if u, which is idle, stays so for keep.
 func (w *world) whenIdle(u *unit, keep time.Duration, do func()) {
 	if keep == Forever {
 		return

@@ -15,18 +15,17 @@ type Load string
 
 // Loads.
 const (
-	// Bursty is a Markov-modulated Poisson process: sessions of some minutes with a request every few seconds, and nothing in between.
+	// Bursty is a Markov-modulated Poisson process: sessions of some minutes with a request every few seconds.
 	Bursty Load = "bursty"
-	// Diurnal is a Poisson process with a daily rate: a cosine with its maximum at 14:00 and a tenth of that at 2:00.
+	// Diurnal is a Poisson process whose rate is a cosine with its maximum at 14:00 and a tenth of that at 2:00.
 	Diurnal Load = "diurnal"
 	// Steady is a Poisson process.
 	Steady Load = "steady"
-	// Cron is a batch of requests at equal distances, as sent by jobs.
+	// Cron is batches of requests at equal distances.
 	Cron Load = "cron"
-	// Office is bursty in the function's own working hours, which begin within some minutes of the same time each day, and has nothing at
-	// night and on two days of seven.
+	// Office is bursty in the function's own working hours of five days in seven.
 	Office Load = "office"
-	// Mix gives functions bursty, diurnal, cron and steady loads in turn.
+	// Mix is bursty, diurnal, cron and steady functions in turn.
 	Mix Load = "mix"
 )
 
@@ -35,20 +34,20 @@ var Loads = []Load{Mix, Bursty, Diurnal, Steady, Cron, Office}
 
 // Shape configures [Generate]. Zero fields take the default.
 type Shape struct {
-	// Functions is the number of models. Default 12.
+	// Default 12.
 	Functions int `flag:"functions" least:"1" help:"number of models"`
-	// Length is the duration of the trace. Default 24 h.
+	// Default 24 h.
 	Length time.Duration
-	// Load is the functions' load. Default Mix.
+	// Default Mix.
 	Load Load `flag:"load" help:"how requests come: mix, bursty, diurnal, steady, cron or office"`
-	// Rate is the mean number of requests per hour, of all functions together. Default 50 for each function.
+	// Rate is requests per hour, of all functions together. Default 50 for each.
 	Rate float64 `flag:"rate" help:"requests in an hour, of all models together (default: 50 for each)"`
-	// Zipf is the exponent of their distribution over functions: the kth gets a share of 1/k^Zipf. Default 1; below 0: even.
+	// Zipf: the kth function gets a share of 1/k^Zipf. Default 1; below 0: even.
 	Zipf float64 `flag:"zipf" help:"the kth model gets a share of 1/k^<s>; 0 spreads them evenly"`
 	Seed uint64
 }
 
-// Medians of log-normally distributed tokens, near those of the Azure trace of 2023 for conversation.
+// Medians of log-normally distributed tokens, near those of Azure's conversation trace of 2023.
 const (
 	medianPrompt = 1000
 	medianOutput = 130
@@ -83,7 +82,7 @@ func (s Shape) validate() error {
 	return errors.Join(errs...)
 }
 
-// Generate returns a trace. The same shape gives the same trace: each function has its own random source, so that one more function changes
+// Generate returns the trace of s, always the same. Each function has its own random source, so that one more changes
 // no other.
 func Generate(s Shape) (Trace, error) {
 	s = s.withDefaults()
@@ -111,14 +110,12 @@ func Generate(s Shape) (Trace, error) {
 	return t, nil
 }
 
-// generator generates one function's requests.
 type generator struct {
 	Shape
 	rng  *rand.Rand
-	rate float64 // per second, on average
+	rate float64 // per second
 }
 
-// times returns the arrival times for a load.
 func (g *generator) times(load Load) []time.Duration {
 	switch load {
 	case Bursty:
@@ -136,7 +133,7 @@ func (g *generator) times(load Load) []time.Duration {
 	return g.thin(1, func(float64) float64 { return 1 })
 }
 
-// thin returns a Poisson process with the mean rate times factor(at), which must be at most most.
+// thin returns a Poisson process with the mean rate times factor(at), at most most.
 func (g *generator) thin(most float64, factor func(at float64) float64) []time.Duration {
 	var ts []time.Duration
 	for at := g.gap(g.rate * most); at < g.Length.Seconds(); at += g.gap(g.rate * most) {
@@ -147,7 +144,7 @@ func (g *generator) thin(most float64, factor func(at float64) float64) []time.D
 	return ts
 }
 
-// Sessions of bursty loads: a request every 12 s for 5 minutes, both on average, or faster if the function's mean rate requires it.
+// Sessions of bursty loads: a request every 12 s for 5 minutes on average, or faster if the mean rate requires it.
 const (
 	sessionLength = 300.0
 	sessionRate   = 1.0 / 12
@@ -174,7 +171,6 @@ func (g *generator) bursty() []time.Duration {
 	return ts
 }
 
-// office is bursty for eight to ten hours of five days in seven, with the same mean rate over all days.
 func (g *generator) office() []time.Duration {
 	const day = 24.0
 	begin, length := 7+3*g.rng.Float64(), 8+2*g.rng.Float64()
@@ -196,7 +192,6 @@ func (g *generator) office() []time.Duration {
 	return ts
 }
 
-// cron returns batches of up to eight requests within a few seconds, at equal distances.
 func (g *generator) cron() []time.Duration {
 	const batch = 8
 	period := batch / g.rate
@@ -212,14 +207,11 @@ func (g *generator) cron() []time.Duration {
 	return ts
 }
 
-// gap returns an exponentially distributed time.
+// gap is exponentially distributed.
 func (g *generator) gap(rate float64) float64 { return g.rng.ExpFloat64() / rate }
 
-// tokens returns a log-normally distributed number, at least 1 and at most 32768.
+// tokens is log-normally distributed, from 1 to 32768.
 func (g *generator) tokens(median int, sigma float64) int {
-	if median == 0 {
-		return 0
-	}
 	return int(min(32768, max(1, math.Round(float64(median)*math.Exp(sigma*g.rng.NormFloat64())))))
 }
 

@@ -3,15 +3,13 @@ package simulate
 import "slices"
 
 // keepalive is Ollama's policy on one machine (server/sched.go): a model is loaded when a request needs it, on the GPU
-// with the most free memory. It stays for the keep-alive (OLLAMA_KEEP_ALIVE, 5 min) after its last request. If there is
-// no room, the least recently used model takes no new requests, and goes once it has finished. Models to load wait in
-// one queue, and the first blocks the others.
-//
-// Nothing sleeps: an unloaded model is loaded again. A model has one instance. There are no pods.
+// with the most free memory, and stays for OLLAMA_KEEP_ALIVE after its last request. If there is no room, the least
+// recently used model takes no new requests, and goes once it has finished. Models to load wait in one queue. Nothing
+// sleeps; a model has one instance; there are no pods.
 type keepalive struct {
 	w     *world
 	p     Policy
-	queue []*function // models to load, the first in front
+	queue []*function // models to load
 }
 
 func newKeepalive(w *world, p Policy) controller {
@@ -27,10 +25,10 @@ func (k *keepalive) changed(f *function) {
 			k.w.whenIdle(u, k.p.Keep, func() { k.unload(u) })
 		}
 	}
-	k.load() // an instance may be idle now
+	k.load()
 }
 
-// left forgets the instances of a node; each machine has its own Ollama, and others continue.
+// Each machine has its own Ollama, and others continue.
 func (k *keepalive) left(_ int, lost []*unit) {
 	for _, u := range lost {
 		k.want(u.f)
@@ -40,7 +38,6 @@ func (k *keepalive) left(_ int, lost []*unit) {
 
 func (k *keepalive) joined(int) { k.load() }
 
-// want queues f if it has requests and no instance for them.
 func (k *keepalive) want(f *function) {
 	if len(f.queue) == 0 || slices.Contains(k.queue, f) ||
 		slices.ContainsFunc(f.units, func(u *unit) bool { return u.state != falling }) {
@@ -50,7 +47,6 @@ func (k *keepalive) want(f *function) {
 	k.load()
 }
 
-// unload ends u when it has finished.
 func (k *keepalive) unload(u *unit) {
 	k.w.stop(u, func() {
 		k.want(u.f)
@@ -58,11 +54,10 @@ func (k *keepalive) unload(u *unit) {
 	})
 }
 
-// load loads the first model in the queue, or makes room for it.
 func (k *keepalive) load() {
 	for len(k.queue) > 0 {
 		f := k.queue[0]
-		if len(f.queue) == 0 { // the waiting requests have been refused
+		if len(f.queue) == 0 { // they were refused
 			k.queue = k.queue[1:]
 			continue
 		}
@@ -79,7 +74,7 @@ func (k *keepalive) load() {
 	}
 }
 
-// oldest returns the least recently used instance, an idle one if possible; nil if all are loading. unloading reports whether one is on its way out.
+// oldest returns the least recently used instance, an idle one if possible; nil if all are loading.
 func (k *keepalive) oldest() (oldest *unit, unloading bool) {
 	for _, f := range k.w.functions {
 		for _, u := range f.units {

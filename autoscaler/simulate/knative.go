@@ -7,12 +7,10 @@ import (
 )
 
 // knative is the stock autoscaler of Knative Serving 1.2x, class KPA, with its defaults and an exclusive GPU for each
-// pod (nvidia.com/gpu: 1). Its rules are from pkg/autoscaler/scaling/autoscaler.go,
-// pkg/reconciler/autoscaling/kpa/scaler.go and config-autoscaler. Kubernetes gives GPUs to waiting pods in the order of
-// their creation.
+// pod (pkg/autoscaler/scaling/autoscaler.go, pkg/reconciler/autoscaling/kpa/scaler.go, config-autoscaler).
 //
-// Keep is the time from the last request to the end of the last pod. Up to 60 s it is the stable window (at least 6 s);
-// the excess is the retention (at most 1 h). [Forever] is min-scale 1.
+// Keep is the time from the last request to the end of the last pod: up to 60 s the stable window, the excess the
+// retention. [Forever] is min-scale 1.
 type knative struct {
 	w         *world
 	stable    time.Duration
@@ -27,20 +25,20 @@ type kpa struct {
 	f       *function
 	pods    []*kpaPod // not told to go, the oldest first
 	desired int
-	// ring has the function's area at each of the last ticks.
+	// ring has the function's area at the last ticks.
 	ring []float64
 	// active is when the first request after an idle window came, busy when there was last one.
 	active, busy time.Duration
-	seen         bool // there was a request
+	seen         bool
 	panicking    bool
-	panicked     time.Duration // when the panic's condition last held
-	most         int           // the most pods in this panic
+	panicked     time.Duration // when its condition last held
+	most         int           // pods in this panic
 	idle         bool          // nothing was needed for a window
 	idleSince    time.Duration
 	direct       time.Duration // when the activator was last not on the path; below 0: never
 }
 
-// kpaPod is a pod; u is nil while it has no GPU.
+// u is nil while it has no GPU.
 type kpaPod struct {
 	k *kpa
 	u *unit
@@ -76,7 +74,7 @@ func newKnative(w *world, p Policy) controller {
 	return k
 }
 
-// tick evaluates every revision, every 2 s (tick-interval).
+// tick is tick-interval.
 func (k *knative) tick() {
 	for _, a := range k.functions {
 		a.f.count(k.w.now)
@@ -85,7 +83,7 @@ func (k *knative) tick() {
 		}
 		settled := a.load() == 0 && a.desired == k.minScale && len(a.pods) == k.minScale
 		if settled && len(a.ring) == 0 {
-			continue // idle for long
+			continue
 		}
 		k.scale(a)
 		a.ring = append(a.ring, a.f.area)
@@ -99,12 +97,11 @@ func (k *knative) tick() {
 	k.w.after(kpaTick, k.tick)
 }
 
-// load returns the number of requests.
 func (a *kpa) load() int { return len(a.f.queue) + a.f.running }
 
-// mean returns the mean number of requests over the last d, or since the first of them if that is less.
+// mean is over the last d, or since the first request if that is less.
 func (a *kpa) mean(now, d time.Duration) float64 {
-	d = max(d, kpaTick) // it counts in whole ticks
+	d = max(d, kpaTick) // it counts whole ticks
 	back := int(d / kpaTick)
 	before := a.f.area
 	if n := len(a.ring); n > 0 {
@@ -129,7 +126,7 @@ func (k *knative) arrived(f *function) {
 
 func (k *knative) changed(f *function) { k.functions[f.number].busy = k.w.now }
 
-// left acts as the node controller: pods of a lost node are deleted, and replaced.
+// Pods of a lost node are deleted, and replaced.
 func (k *knative) left(_ int, lost []*unit) {
 	for _, a := range k.functions {
 		a.pods = slices.DeleteFunc(a.pods, func(p *kpaPod) bool { return p.u != nil && slices.Contains(lost, p.u) })
@@ -139,7 +136,6 @@ func (k *knative) left(_ int, lost []*unit) {
 
 func (k *knative) joined(int) { k.schedule() }
 
-// ready returns how many pods take requests.
 func (a *kpa) ready() int {
 	n := 0
 	for _, p := range a.pods {
@@ -152,12 +148,10 @@ func (a *kpa) ready() int {
 
 // scale evaluates a revision:
 //
-//   - The mean number of requests, including those held by the activator, is compared with 70 % of a pod's concurrency
-//     (container-concurrency-target-percentage). The mean is over the stable window (60 s) and over a tenth of it
-//     (panic-window-percentage 10).
-//   - A revision panics if the short window wants twice the ready pods or more (panic-threshold-percentage 200). It
-//     scales down again only when that has not been so for a stable window. max-scale-down-rate is 2, max-scale-up-rate
-//     1000.
+//   - The mean number of requests, over the stable window and over panic-window-percentage of it, is compared with
+//     container-concurrency-target-percentage of a pod's concurrency.
+//   - A revision panics if the short window wants panic-threshold-percentage of the ready pods. It scales down again
+//     only when that has not been so for a stable window.
 //   - From zero it scales to one pod at the first request.
 func (k *knative) scale(a *kpa) {
 	now, ready := k.w.now, a.ready()
@@ -193,8 +187,8 @@ func (k *knative) scale(a *kpa) {
 }
 
 // toZero removes the last pod once the stable window saw no request and scale-to-zero-pod-retention-period has passed,
-// and scale-to-zero-grace-period (30 s) if the activator was not on the path. The activator is on the path while the
-// ready pods can't take target-burst-capacity (200) requests in addition to running ones.
+// and scale-to-zero-grace-period if the activator was not on the path. It is there while the ready pods can't take
+// target-burst-capacity requests in addition to running ones.
 func (k *knative) toZero(a *kpa) {
 	if a.desired == 0 {
 		return
@@ -213,7 +207,7 @@ func (k *knative) toZero(a *kpa) {
 	k.reconcile(a)
 }
 
-// reconcile adjusts the number of pods. Pods that are not ready go first, then the youngest.
+// Pods that are not ready go first, then the youngest.
 func (k *knative) reconcile(a *kpa) {
 	for len(a.pods) < a.desired {
 		p := &kpaPod{k: a}
@@ -226,7 +220,6 @@ func (k *knative) reconcile(a *kpa) {
 	k.schedule()
 }
 
-// remove lets one pod go.
 func (k *knative) remove(a *kpa) {
 	rank := func(p *kpaPod) int {
 		switch {
@@ -244,20 +237,15 @@ func (k *knative) remove(a *kpa) {
 		}
 	}
 	p := a.pods[victim]
-	a.pods = append(a.pods[:victim:victim], a.pods[victim+1:]...)
+	a.pods = slices.Delete(a.pods, victim, victim+1)
 	if p.u != nil {
-		k.w.stop(p.u, func() { k.schedule() })
+		k.w.stop(p.u, k.schedule)
 		return
 	}
-	for j, q := range k.pending {
-		if q == p {
-			k.pending = append(k.pending[:j:j], k.pending[j+1:]...)
-			break
-		}
-	}
+	k.pending = slices.DeleteFunc(k.pending, func(q *kpaPod) bool { return q == p })
 }
 
-// schedule gives free GPUs to waiting pods. A pod that finds too few blocks no other: the scheduler tries the next.
+// A pod that finds too few GPUs blocks no other: the scheduler tries the next.
 func (k *knative) schedule() {
 	left := k.pending[:0]
 	for _, p := range k.pending {

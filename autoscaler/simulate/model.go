@@ -10,42 +10,40 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Model has the true properties of one function's model. Policies don't see it: they learn what their counterparts would learn.
+// Model has the true properties of one function's model, which policies learn only as their counterparts would.
 type Model struct {
 	Name api.ModelName
-	// Load is the time from the start of a process to awake. Wake is the time from asleep to awake, by level (index 0
-	// is unused). Sleep is the time from awake to asleep, without draining. Stop is the time from the order to gone.
+	// Load is from the start of a process to awake, Wake from asleep to awake, by level, Sleep from awake to asleep,
+	// without draining, Stop from the order to gone.
 	Load  time.Duration
 	Wake  [3]time.Duration
 	Sleep time.Duration
 	Stop  time.Duration
-	// FirstSleep is Sleep of a process that has not slept before; 0: the same.
+	// FirstSleep is Sleep of a process that has not slept; 0: the same.
 	FirstSleep time.Duration
-	// Fetch is added to Load for a start on a node without the model's files. The initial nodes have all files.
+	// Fetch is added to Load on a node without the model's files. The initial nodes have all files.
 	Fetch time.Duration
-	// Declared has the function's declared values, for policies that use them; nil: none. See [Policy].
+	// nil: none; see [Policy]
 	Declared *Declared
 	// GPUs is how many an instance needs, Device its memory on each while awake.
 	GPUs   int
 	Device api.Bytes
-	// Host is its host memory while awake.
-	Host api.Bytes
-	// Residue and HostResidue are the memory kept asleep, by level, of each GPU and of the host.
+	Host   api.Bytes
+	// by level, of each GPU and of the host
 	Residue, HostResidue [3]api.Bytes
-	// Concurrency is how many requests an instance takes at once.
-	Concurrency int
-	// Prefill is the number of prompt tokens that an instance processes per second, of all requests together.
+	Concurrency          int
+	// in prompt tokens per second, of all requests together
 	Prefill float64
-	// Step is the time of one token of a single request; each further request lengthens it by the fraction Slope.
+	// Step is the time of one token of a single request; each further request adds the fraction Slope.
 	Step  time.Duration
 	Slope float64
 }
 
-// Declared has declared values of a function, as in [api.Function].
+// Declared has values of [api.Function].
 type Declared struct {
-	// SleepAfter is how long it stays awake unused; [Forever]: until others need its memory.
+	// [Forever]: until others need its memory
 	SleepAfter time.Duration
-	// UnloadAfter is how long it sleeps; 0: until its memory is needed.
+	// 0: until its memory is needed
 	UnloadAfter time.Duration
 	NoPrewake   bool
 	Rehearse    string
@@ -54,14 +52,13 @@ type Declared struct {
 // Sizes are the weights of generated models, in turn: 8, 8, 14 and 32 billion parameters of two bytes.
 var Sizes = []api.Bytes{15 * api.GiB, 15 * api.GiB, 28 * api.GiB, 62 * api.GiB}
 
-// NewModel returns a model of the given weights on a GPU with capacity bytes. Its numbers follow published ones for vLLM on GPUs of 80 GB:
+// NewModel returns a model on a GPU with capacity bytes. Its numbers follow published ones for vLLM on GPUs of 80 GB:
 //
-//   - It takes nine tenths of a GPU, whatever its size: vLLM's gpu_memory_utilization is 0.9, and the KV cache gets the rest. Weights that don't fit are
-//     spread over more GPUs.
-//   - Load: 30 s for process, graphs and warm-up, and 1 GiB/s for the weights: 45 s for 8B, 92 s for 32B (llm-d-benchmark: 98 to 130 s for a pod of
-//     Qwen3-32B).
+//   - It takes gpu_memory_utilization of a GPU, 0.9, whatever its size. Weights that don't fit are spread over more
+//     GPUs.
+//   - Load: 30 s, and 1 GiB/s for the weights (llm-d-benchmark: 98 to 130 s for a pod of Qwen3-32B).
 //   - Wake from level 1: 0.2 s and 25 GiB/s over PCIe. Level 2: in addition the weights at 3 GiB/s (vLLM's post on
-//     sleep mode, 2025-10-26: 0.3 to 0.8 s for small models, some seconds for large ones).
+//     sleep mode, 2025-10-26).
 //   - Sleep: 0.3 s and 10 GiB/s (production-stack's sleep-wakeup-mode: 5.75 s for 39 GiB, 1.2 GiB stay).
 //   - A step reads all weights at 2 TB/s; each further request in the batch adds 2 %.
 //   - Prefill: 2 FLOP a weight and token at 300 TFLOP/s, of two bytes each.
@@ -84,18 +81,16 @@ func NewModel(name api.ModelName, weights, capacity api.Bytes) Model {
 	return m
 }
 
-// PinnedSleep returns m with published times of a vLLM that pins host memory for its weights at a process's first sleep
-// and keeps it (vllm-project/vllm#58066). They are 6.2 s and then 0.34 s for 8B, 21.9 s and 1.16 s for 30B, other sizes
-// in proportion.
+// PinnedSleep returns m with published times of a vLLM that pins host memory for its weights at a process's first
+// sleep. They are 6.2 s and then 0.34 s for 8B, 21.9 s and 1.16 s for 30B (vllm-project/vllm#58066).
 func (m Model) PinnedSleep() Model {
 	share := gib(m.weights()) / float64(m.GPUs)
 	m.FirstSleep, m.Sleep = seconds(0.6+0.374*share), seconds(0.05+0.0195*share)
 	return m
 }
 
-// Shared returns m with the GPU memory that it needs instead of nine tenths, as with a gpu_memory_utilization for each
-// model. It needs the weights, a seventh of them and 3 GiB for the runtime and its KV cache. Several fit on one GPU,
-// and busy ones share its time evenly, as with time slicing. A model of more than one GPU is unchanged.
+// Shared returns m with the GPU memory that it needs: the weights, a seventh of them, and 3 GiB for the runtime and its
+// KV cache. Busy instances on one GPU share its time evenly. A model of more than one GPU is unchanged.
 func (m Model) Shared() Model {
 	if m.GPUs == 1 {
 		m.Device = min(m.Device, m.weights()+m.weights()/7+3*api.GiB)
@@ -103,8 +98,8 @@ func (m Model) Shared() Model {
 	return m
 }
 
-// SlowSleep returns m with sleeps of 10 s and 0.5 s a GiB. Weights are copied to host memory that is not pinned, and
-// adapters are unloaded first (vllm-project/vllm#48337: 12.8 s for a sleep and a wake of a small model).
+// SlowSleep returns m with sleeps of 10 s and 0.5 s a GiB: weights are copied to host memory that is not pinned, and
+// adapters are unloaded first (vllm-project/vllm#48337).
 func (m Model) SlowSleep() Model {
 	m.Sleep = seconds(10 + 0.5*gib(m.weights()))
 	return m
@@ -112,34 +107,31 @@ func (m Model) SlowSleep() Model {
 
 // Config describes the world. Zero fields take the default.
 type Config struct {
-	// Models are the functions. Models of the trace that are missing are made by [NewModel].
+	// Models of the trace that are missing are made by [NewModel].
 	Models []Model
-	// Devices is the number of GPUs, Nodes of machines that they are spread over. Default 4 and 1.
+	// Default 4 and 1.
 	Devices int `flag:"devices" least:"1" help:"number of GPUs"`
 	Nodes   int `flag:"nodes" least:"1" help:"number of machines that they are in"`
-	// DeviceMemory is the memory of each GPU. Default 80 GiB.
+	// of each GPU; default 80 GiB
 	DeviceMemory api.Bytes
 	// HostMemory is each node's memory for models. Default 1 TiB.
 	HostMemory api.Bytes
-	// MaxScale bounds the instances of a function, for every policy. Default 4.
+	// for every policy; default 4
 	MaxScale int `flag:"max-scale" least:"1" help:"most instances of a model"`
-	// Hold is how long a request may wait before it is refused. Default 5 min.
+	// Default 5 min.
 	Hold time.Duration `flag:"hold" help:"how long a request may wait before it is refused"`
-	// Pod is the time from the decision to the process of a new pod, for every policy with pods. Default 950 ms, the time of stock Knative from zero pods
-	// in docs/bench/cluster.json.
+	// Pod is the time from the decision to the process of a new pod. Default 950 ms, from docs/bench/cluster.json.
 	Pod time.Duration
 	// Hop is the delay of a message between two parts of Rouse. Default 2 ms.
-	Hop time.Duration
-	// Seed is for policies that choose at random.
+	Hop  time.Duration
 	Seed uint64
-	// Pinned gives generated models the sleep times of [Model.PinnedSleep], SlowSleep gives every second of them those of [Model.SlowSleep], Shared gives
-	// them the memory of [Model.Shared].
+	// See [Model.PinnedSleep], [Model.SlowSleep] and [Model.Shared].
 	Pinned    bool `flag:"pinned-sleep" help:"the first sleep of a process is slow and others are quick, as published for vLLM with pinned host memory"`
 	SlowSleep bool `flag:"slow-sleep" help:"every second model takes 10 s and 0.5 s a GiB for each sleep"`
 	Shared    bool `flag:"share-gpus" help:"models take what they need of a GPU, so that several are awake on one (default: nine tenths of it)"`
-	// Changes are the nodes that leave and come, in the order of their times; see [Churn].
+	// Changes are in the order of their times; see [Churn].
 	Changes []Change
-	// Record keeps the data that [SVG] draws.
+	// Record keeps what [SVG] draws.
 	Record bool
 }
 
@@ -162,7 +154,7 @@ func (c Config) WithDefaults(trace Trace) Config {
 	return c
 }
 
-// NewModel returns the kth model of the world, of the given weights, according to c.
+// NewModel returns the kth model of the world.
 func (c Config) NewModel(k int, name api.ModelName, weights api.Bytes) Model {
 	m := NewModel(name, weights, c.DeviceMemory)
 	if c.Pinned {
@@ -180,7 +172,7 @@ func (c Config) NewModel(k int, name api.ModelName, weights api.Bytes) Model {
 	return m
 }
 
-// Validate reports what is wrong with a configuration whose defaults are set: with the world, or else with the first model that does not fit.
+// Validate reports what is wrong with a configuration whose defaults are set.
 func (c Config) Validate() error {
 	var errs []error
 	wrong := func(bad bool, format string, args ...any) {
@@ -195,7 +187,7 @@ func (c Config) Validate() error {
 	wrong(c.Hold < 0 || c.Pod < 0 || c.Hop < 0, "times: want at least 0 (have hold %s, pod %s, hop %s)", c.Hold, c.Pod, c.Hop)
 	wrong(len(errs) == 0 && !possible(c.Changes, c.Nodes), "changes: want times in order, nodes that are there to leave, and others to come, and one always there")
 	for _, m := range c.Models {
-		if len(errs) > 0 { // it would be repeated for each model
+		if len(errs) > 0 {
 			break
 		}
 		if perNode := c.Devices / c.Nodes; m.GPUs < 1 || m.GPUs > perNode {

@@ -14,11 +14,10 @@ type Change struct {
 	Leaves bool
 }
 
-// fetchRate is the download rate of models' files in GiB per second: 4 Gbit/s.
+// fetchRate is 4 Gbit/s, in GiB per second.
 const fetchRate = 0.5
 
-// Churn returns changes of nodes for length: one leaves about once in every, and another replaces it after away. One always stays. The
-// same seed gives the same changes.
+// Churn returns changes of nodes: one leaves about once in every, and another replaces it after away. One always stays.
 func Churn(nodes int, length, every, away time.Duration, seed uint64) []Change {
 	rng := rand.New(rand.NewPCG(seed, 0xc0de))
 	back := make([]time.Duration, nodes)
@@ -44,7 +43,6 @@ func Churn(nodes int, length, every, away time.Duration, seed uint64) []Change {
 	return cs
 }
 
-// possible reports whether changes are consistent.
 func possible(changes []Change, nodes int) bool {
 	gone := make(map[int]bool)
 	last := time.Duration(0)
@@ -65,19 +63,17 @@ func possible(changes []Change, nodes int) bool {
 	return true
 }
 
-// node is a machine.
 type node struct {
 	gone bool
-	// number counts the earlier machines in this place.
+	// earlier machines in this place
 	number int
-	// cold says that it has only the files in files.
+	// cold: it has only the files in files.
 	cold  bool
 	files map[*function]bool
-	// from is when it left; away is the total time of earlier absences.
+	// from is when it left, away the sum of earlier absences.
 	from, away time.Duration
 }
 
-// change lets a node leave or come.
 func (w *world) change(c Change) {
 	n := &w.nodes[c.Node]
 	n.gone = c.Leaves
@@ -119,7 +115,7 @@ func (w *world) change(c Change) {
 	}
 }
 
-// lose ends u with its node. Requests without a token go back to the queue, as with any relay; requests that have begun break off.
+// Requests without a token go back to the queue; those that have begun break off.
 func (w *world) lose(u *unit) {
 	f := u.f
 	f.count(w.now)
@@ -136,7 +132,7 @@ func (w *world) lose(u *unit) {
 	w.remove(u)
 }
 
-// hours returns the available GPU-hours until now.
+// hours returns the available GPU-hours.
 func (w *world) hours() float64 {
 	var sum time.Duration
 	for _, d := range w.devices {
@@ -149,7 +145,7 @@ func (w *world) hours() float64 {
 	return sum.Hours()
 }
 
-// crowd updates how many busy instances share each GPU, after one began or ended work.
+// crowd updates how many busy instances share each GPU.
 func (w *world) crowd() {
 	if !w.shares {
 		return
@@ -175,7 +171,7 @@ func (w *world) crowd() {
 	}
 }
 
-// pause removes and returns u's requests that have begun to answer, and puts the others back into the queue.
+// pause removes and returns u's requests that have begun to answer; the others go back to the queue.
 func (w *world) pause(u *unit) []*request {
 	f, b := u.f, &u.batch
 	f.count(w.now)
@@ -193,7 +189,6 @@ func (w *world) pause(u *unit) []*request {
 	return paused
 }
 
-// resume gives paused requests back to u.
 func (w *world) resume(u *unit, paused []*request) {
 	u.batch.advance(w.now)
 	for _, r := range paused {
@@ -206,7 +201,7 @@ func (w *world) resume(u *unit, paused []*request) {
 	}
 }
 
-// breakOff ends requests of f that have begun and are lost.
+// breakOff ends requests of f that have begun.
 func (w *world) breakOff(f *function, rs []*request) {
 	f.count(w.now)
 	for _, r := range rs {

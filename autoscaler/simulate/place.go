@@ -2,8 +2,7 @@ package simulate
 
 import "slices"
 
-// free returns GPUs of one node for m that no instance holds; nil if there are too few. pick chooses one of n; nil
-// takes the first.
+// free returns GPUs of one node for m that no instance holds; nil: too few. pick chooses one of n; nil takes the first.
 func (w *world) free(m *Model, pick func(n int) int) []int {
 	nodes := make([][]int, w.cfg.Nodes)
 	var fit []int
@@ -23,7 +22,7 @@ func (w *world) free(m *Model, pick func(n int) int) []int {
 	if pick == nil {
 		return nodes[fit[0]][:m.GPUs:m.GPUs]
 	}
-	// A random GPU, so that nodes with more free ones are more likely.
+	// nodes with more free ones are more likely
 	var all []int
 	for _, n := range fit {
 		all = append(all, nodes[n]...)
@@ -40,7 +39,7 @@ func (w *world) free(m *Model, pick func(n int) int) []int {
 	return got
 }
 
-// room returns GPUs of one node with room for m, those with the most; nil if there are none.
+// room returns the GPUs of one node with the most room for m; nil: there are none.
 func (w *world) room(m *Model) []int {
 	nodes := make([][]int, w.cfg.Nodes)
 	for d := range w.devices {

@@ -8,16 +8,16 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// planner is like Logos (github.com/ls1intum/edutelligence): it looks at all models every 10 s, with a ledger of each device and each host, and
-// reassigns their memory by demand. A request wakes a sleeper at once if it fits; everything else waits for the plan.
+// planner is like Logos (github.com/ls1intum/edutelligence): every 10 s it reassigns memory by demand. A request wakes
+// a sleeper at once if it fits; everything else waits for the plan.
 //
-//  1. A model's score is its requests, mostly of the last 10 s: it falls by a sixth with each plan.
+//  1. A model's score is its requests, less a sixth with each plan.
 //  2. Instances unused for Keep fall asleep.
-//  3. Models with requests and no instance, the highest score first: wake a sleeper, or start an instance, if there is room. Else idle instances
-//     give way, the lowest score first, and after a minute busy ones with a lower score.
+//  3. Models with requests and no instance, the highest score first: wake a sleeper, or start, if there is room. Else
+//     idle instances give way, the lowest score first, and after a minute busy ones with a lower score.
 //  4. Models that need more instances get them if there is room.
 //
-// It was written from that description and not from the code: the scores and the minute are ours. Sleepers stay until their memory is needed.
+// It was written from that description, not from the code: the scores and the minute are ours.
 type planner struct {
 	w         *world
 	p         Policy
@@ -51,7 +51,6 @@ func (c *planner) left(int, []*unit) {}
 
 func (c *planner) changed(*function) {}
 
-// arrived wakes a sleeper if it fits.
 func (c *planner) arrived(f *function) {
 	c.functions[f.number].arrived++
 	if len(f.queue) > 0 && f.live() == 0 {
@@ -59,7 +58,6 @@ func (c *planner) arrived(f *function) {
 	}
 }
 
-// wakeFree wakes a sleeper of f that fits.
 func (c *planner) wakeFree(f *function) bool {
 	for _, u := range f.units {
 		if u.state != asleep {
@@ -77,7 +75,6 @@ func (c *planner) wakeFree(f *function) bool {
 	return false
 }
 
-// plan makes one plan.
 func (c *planner) plan() {
 	order := slices.Clone(c.functions)
 	for _, v := range order { // 1
@@ -114,7 +111,6 @@ func (c *planner) startFree(f *function) bool {
 	return devices != nil
 }
 
-// bring finds a place for v, or makes one.
 func (c *planner) bring(v *planned) {
 	if c.wakeFree(v.f) || c.startFree(v.f) {
 		return
@@ -124,7 +120,7 @@ func (c *planner) bring(v *planned) {
 		for _, u := range us {
 			s += c.functions[u.f.number].score + 1e-9
 			if u.state == asleep && u.f == v.f {
-				s += 1e6 // its own sleeper goes last
+				s += 1e6 // its own goes last
 			}
 		}
 		return s
@@ -134,7 +130,7 @@ func (c *planner) bring(v *planned) {
 			best = us
 		}
 	}
-	for _, u := range v.f.units { // a sleeper's GPUs before others
+	for _, u := range v.f.units { // a sleeper's GPUs first
 		if u.state == asleep {
 			consider(u.devices)
 		}
@@ -160,15 +156,14 @@ func (c *planner) bring(v *planned) {
 	}
 }
 
-// again brings v up when its victims are gone.
 func (c *planner) again(v *planned) {
 	if len(v.f.queue) > 0 && v.f.live() == 0 && !c.wakeFree(v.f) {
 		c.startFree(v.f)
 	}
 }
 
-// victims returns what has to give way on devices for v: awake instances, the lowest score first, then sleepers. enough is false if all of that is
-// too little, or something there is in transition already.
+// victims returns what has to give way on devices for v: awake instances, the lowest score first, then sleepers. enough
+// is false if that is too little, or something there is in transition.
 func (c *planner) victims(v *planned, devices []int) (us []*unit, enough bool) {
 	w, m := c.w, v.f.m
 	node := w.devices[devices[0]].node
@@ -176,7 +171,7 @@ func (c *planner) victims(v *planned, devices []int) (us []*unit, enough bool) {
 		return nil, false
 	}
 	var cands []*unit
-	host := w.hosts[node] + m.Host - w.cfg.HostMemory // the excess
+	host := w.hosts[node] + m.Host - w.cfg.HostMemory
 	over := make([]api.Bytes, len(devices))
 	for k, d := range devices {
 		over[k] = w.devices[d].used + m.Device - w.cfg.DeviceMemory
@@ -223,7 +218,6 @@ func (c *planner) victims(v *planned, devices []int) (us []*unit, enough bool) {
 	return us, host <= 0 && !slices.ContainsFunc(over, func(b api.Bytes) bool { return b > 0 })
 }
 
-// mayTake reports whether the awake u may give way to v.
 func (c *planner) mayTake(v *planned, u *unit) bool {
 	if u.closed || u.f == v.f {
 		return false

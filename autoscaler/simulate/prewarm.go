@@ -7,47 +7,45 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// prewarm is WarmServe (Lou et al., "WarmServe: Enabling One-for-Many GPU Prewarming for Multi-LLM Serving", arXiv 2512.09472), simplified.
-// Loads repeat daily, so it predicts for each window of five minutes how many instances a model will need, and copies the weights of such
-// models to idle GPUs, several to one. The first one requested takes the GPU within a third of a second, and the others' weights are dropped.
+// prewarm is WarmServe (Lou et al., arXiv 2512.09472), simplified. Loads repeat daily, so it predicts for each window
+// of five minutes how many instances a model will need, and copies the weights of such models to idle GPUs, several to
+// one. The first one requested takes the GPU, and the others' weights are dropped.
 //
-//  1. Prediction: the maximum of the need in the previous window and in the same window yesterday.
-//  2. Models that need more get copies, on the worker with the fewest other predicted copies. Others give way, the least recently used first.
-//  3. A request without an instance takes a worker with a copy, else a free one, to which the weights are copied then; else the longest idle
-//     worker; else it waits for one.
+//  1. Prediction: the larger need of the previous window and of the same one yesterday.
+//  2. Models that need more get copies, on the worker with the fewest other predicted ones. Others give way, the least
+//     recently used first.
+//  3. A request without an instance takes a worker with a copy, else a free one, else the longest idle one, or waits.
 //  4. An instance unused for Keep frees its GPU, and its weights stay.
 //
-// Copies do not hold a GPU here, like sleepers; their memory is in [Result.SleeperGiBHours]. Simplified: a busy GPU gets no copies, while in
-// the source it lends parts of its KV cache.
+// Copies do not hold a GPU here; their memory is in [Result.SleeperGiBHours]. Simplified: a busy GPU gets no copies,
+// while in the source it lends parts of its KV cache.
 type prewarm struct {
 	w         *world
 	p         Policy
 	caches    *caches
 	workers   []*universal
 	functions []*foreseen // by the world's number
-	window    int         // counted from the beginning
+	window    int
 	pending   []*function // that found no worker
 }
 
 const (
 	prewarmWindow  = 5 * time.Minute
 	prewarmWindows = int(24 * time.Hour / prewarmWindow)
-	// prewarmSwitch is the time of bringing up an instance whose weights are there.
+	// prewarmSwitch brings up an instance whose weights are there.
 	prewarmSwitch = 300 * time.Millisecond
 )
 
-// foreseen is the state of a function.
 type foreseen struct {
 	f *function
-	// need is the most instances needed at once, by window of the day; now, in the current window.
+	// by window of the day; now is the current one
 	need [prewarmWindows]int
 	last int
 	now  int
-	// expected is the prediction for this window.
+	// in this window
 	expected int
 }
 
-// universal is a worker with copies of weights.
 type universal struct {
 	worker
 	copies []*weightsCopy
@@ -115,7 +113,6 @@ func (c *prewarm) turnWindow() {
 	c.w.after(prewarmWindow, c.turnWindow)
 }
 
-// has counts instances and copies of f.
 func (c *prewarm) has(f *function) (n int) {
 	for _, k := range c.workers {
 		if k.u != nil && k.u.f == f || k.copyOf(f) != nil {
@@ -134,7 +131,6 @@ func (k *universal) copyOf(f *function) *weightsCopy {
 	return nil
 }
 
-// others counts the predicted copies on k, except f's.
 func (c *prewarm) others(k *universal, f *function) (n int) {
 	for _, w := range k.copies {
 		if w.u.f != f && c.functions[w.u.f.number].expected > 0 {
@@ -144,7 +140,7 @@ func (c *prewarm) others(k *universal, f *function) (n int) {
 	return n
 }
 
-// best returns the idle worker allowed by may with the fewest predicted copies; nil if there is none.
+// best returns the idle worker that may allows with the fewest predicted copies.
 func (c *prewarm) best(f *function, may func(k *universal) bool) (best *universal) {
 	for _, k := range c.workers {
 		if k.u == nil && !c.w.nodes[k.node].gone && may(k) && (best == nil || c.others(k, f) < c.others(best, f)) {
@@ -154,7 +150,7 @@ func (c *prewarm) best(f *function, may func(k *universal) bool) (best *universa
 	return best
 }
 
-// copy makes a copy for v, and reports whether there was a place.
+// copy makes a copy for v, if there is a place.
 func (c *prewarm) copy(v *foreseen) bool {
 	m := v.f.m
 	size := copySize(m)
@@ -190,7 +186,7 @@ func (c *prewarm) copy(v *foreseen) bool {
 	return true
 }
 
-// oldest returns the least recently used copy on k that is not predicted.
+// oldest returns the least recently used copy that is not predicted.
 func (c *prewarm) oldest(k *universal) *weightsCopy {
 	var oldest *weightsCopy
 	for _, w := range k.copies {
@@ -201,7 +197,6 @@ func (c *prewarm) oldest(k *universal) *weightsCopy {
 	return oldest
 }
 
-// drop drops a copy.
 func (c *prewarm) drop(k *universal, w *weightsCopy) {
 	c.w.remove(w.u)
 	k.copies = slices.DeleteFunc(k.copies, func(o *weightsCopy) bool { return o == w })
@@ -229,7 +224,7 @@ func (c *prewarm) serve(f *function) {
 	}
 }
 
-// longestIdle frees and returns the worker that has been idle for longest; nil if all are busy.
+// longestIdle frees and returns the worker that has been idle for longest.
 func (c *prewarm) longestIdle() (oldest *universal) {
 	for _, k := range c.workers {
 		if k.u != nil && k.u.state == awake && k.u.running == 0 && (oldest == nil || k.u.lastUse < oldest.u.lastUse) {
@@ -244,7 +239,6 @@ func (c *prewarm) longestIdle() (oldest *universal) {
 	return oldest
 }
 
-// run brings up an instance of f on k.
 func (c *prewarm) run(f *function, k *universal) {
 	own := k.copyOf(f)
 	for _, w := range slices.Clone(k.copies) {
@@ -275,10 +269,9 @@ func (c *prewarm) expire(k *universal) {
 	})
 }
 
-// copySize returns the memory of a copy on each GPU.
+// copySize is for each GPU.
 func copySize(m *Model) api.Bytes { return m.weights()/api.Bytes(m.GPUs) + m.Residue[api.Level1] }
 
-// retry serves waiting functions, the oldest first.
 func (c *prewarm) retry() {
 	pending := c.pending
 	c.pending = nil

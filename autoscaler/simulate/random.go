@@ -6,22 +6,20 @@ import (
 	"time"
 )
 
-// random is llm-d's fast model actuation (github.com/llm-d-incubation/llm-d-fast-model-actuation), the reference of
-// dual pods. A requester pod claims a GPU, which Kubernetes picks without knowing the sleepers: at random among the
-// free ones. A sleeper of the function on exactly that GPU is woken (hot). Otherwise an instance is started there, once
-// enough of the least recently used sleepers have gone for the limit on sleepers (--sleeper-limit, 2 in its chart) and
-// for memory. When the requester goes, the instance falls asleep and the GPU is free.
+// random is llm-d's fast model actuation (github.com/llm-d-incubation/llm-d-fast-model-actuation). A requester pod
+// claims a GPU, which Kubernetes picks at random among the free ones. A sleeper of the function on exactly that GPU is
+// woken. Otherwise an instance is started, once enough of the least recently used sleepers have gone for
+// --sleeper-limit and for memory. When the requester goes, the instance falls asleep.
 //
-// Its source does not decide when requesters come and go; here our rule does, immediately: as many as the requests
-// fill, and one goes when it was not needed for Keep. A requester is a pod ([Config.Pod]); no instance gives way, so
-// requesters wait for a free GPU, the oldest first.
+// Its source does not decide when requesters come and go; here as many come as the requests fill, and one goes when it
+// was not needed for Keep. No instance gives way: requesters wait for a free GPU.
 type random struct {
 	w         *world
 	p         Policy
 	rng       *rand.Rand
 	functions []*randomFunction
-	pending   []*randomFunction // requesters without a GPU, the oldest first
-	claims    []*claim          // requesters with GPUs and without an instance
+	pending   []*randomFunction // without a GPU, the oldest first
+	claims    []*claim          // with GPUs and without an instance
 	deadline  timer
 }
 
@@ -29,10 +27,9 @@ type randomFunction struct {
 	f      *function
 	wanted int             // requesters that wait or rise
 	needed []time.Duration // when n+1 instances were last needed
-	before int             // the number at the last change
+	before int
 }
 
-// claim is a requester's hold on GPUs without an instance yet.
 type claim struct {
 	rf      *randomFunction
 	devices []int
@@ -53,14 +50,13 @@ func newRandom(w *world, p Policy) controller {
 
 func (r *random) arrived(f *function) { r.changed(f) }
 
-// changed requests as many requesters as needed, and records the need.
 func (r *random) changed(f *function) {
 	rf := r.functions[f.number]
 	n := min(f.demand(), r.w.cfg.MaxScale)
 	for len(rf.needed) < n {
 		rf.needed = append(rf.needed, 0)
 	}
-	for k := range max(n, rf.before) { // those needed so far were needed until now
+	for k := range max(n, rf.before) { // needed until now
 		rf.needed[k] = r.w.now
 	}
 	rf.before = n
@@ -74,11 +70,10 @@ func (r *random) changed(f *function) {
 	}
 }
 
-// schedule lets requesters land.
 func (r *random) schedule() {
 	left := r.pending[:0]
 	for _, rf := range r.pending {
-		if rf.f.live()+1 > max(1, min(rf.f.demand(), r.w.cfg.MaxScale)) { // no longer needed
+		if rf.f.live()+1 > max(1, min(rf.f.demand(), r.w.cfg.MaxScale)) {
 			rf.wanted--
 			continue
 		}
@@ -92,7 +87,6 @@ func (r *random) schedule() {
 	r.pending = left
 }
 
-// land gives a requester its GPUs, and the GPUs an instance.
 func (r *random) land(rf *randomFunction, devices []int) {
 	for _, u := range rf.f.units {
 		if u.state == asleep && slices.Equal(u.devices, devices) {
@@ -101,13 +95,12 @@ func (r *random) land(rf *randomFunction, devices []int) {
 			return
 		}
 	}
-	r.w.hold(devices) // the requester's claim, while there is no instance
+	r.w.hold(devices) // the claim, while there is no instance
 	c := &claim{rf: rf, devices: devices}
 	r.claims = append(r.claims, c)
 	r.clear(c)
 }
 
-// left deletes the requesters of a node, and has them replaced.
 func (r *random) left(node int, _ []*unit) {
 	r.claims = slices.DeleteFunc(r.claims, func(c *claim) bool {
 		c.lost = r.w.devices[c.devices[0]].node == node
@@ -123,7 +116,6 @@ func (r *random) left(node int, _ []*unit) {
 
 func (r *random) joined(int) { r.schedule() }
 
-// clear ends sleepers until a new instance may start on the devices of c.
 func (r *random) clear(c *claim) {
 	if c.lost {
 		return
@@ -149,7 +141,7 @@ func (r *random) clear(c *claim) {
 				}
 			}
 		}
-		if victim == nil { // all are awake: wait until one sleeps
+		if victim == nil { // all are awake
 			w.after(time.Second, func() { r.clear(c) })
 			return
 		}
@@ -165,7 +157,6 @@ func (r *random) clear(c *claim) {
 	w.start(rf.f, devices, w.cfg.Pod, nil)
 }
 
-// sleepersOn counts the sleepers on devices, and calls each with them.
 func (r *random) sleepersOn(devices []int, each func(*unit)) int {
 	n := 0
 	for _, f := range r.w.functions {
@@ -181,7 +172,7 @@ func (r *random) sleepersOn(devices []int, each func(*unit)) int {
 	return n
 }
 
-// tire lets requesters go that were not needed for Keep, the youngest first.
+// tire lets requesters go that were not needed for Keep.
 func (r *random) tire() {
 	next := Forever
 	for _, rf := range r.functions {
@@ -201,7 +192,7 @@ func (r *random) tire() {
 				next = min(next, due)
 				continue
 			}
-			r.w.sleep(u, 1, func() { r.schedule() })
+			r.w.sleep(u, 1, r.schedule)
 		}
 	}
 	if next != Forever {

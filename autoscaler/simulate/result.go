@@ -11,25 +11,22 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Policy is a policy and its parameters. A function's declared values ([Model.Declared]) override them, unless Keep is given, which then applies
-// to all. Rouse and the dual pods use SleepAfter, only Rouse the rest.
+// Policy is a policy and its parameters. Declared values ([Model.Declared]) override them, unless Keep is given.
 type Policy struct {
-	// Name is one of [All].
+	// one of [All]
 	Name string
-	// Keep is how long unneeded instances stay: Rouse's and the dual pods' time awake before the sleep, Knative's time before the last pod goes,
-	// Ollama's keep-alive. 0: the policy's default; [Forever]: until others need the room.
+	// Keep is how long unneeded instances stay. 0: the policy's default; [Forever]: until others need the room.
 	Keep time.Duration `flag:"keep" help:"how long what is idle stays, for every policy (default: the policy's own)"`
 	// KeepSlow replaces Keep for models that don't wake within Quick, in policies with sleepers; 0: Keep.
 	KeepSlow, Quick time.Duration
-	// UnloadAfter is how long a sleeper of Rouse stays; 0: until its memory is needed.
+	// for Rouse; 0: until its memory is needed
 	UnloadAfter time.Duration `flag:"unload-after" help:"how long a sleeper stays, for rouse (default: until its memory is wanted)"`
-	// NoPrewake disables Rouse's wakes and starts for predicted requests.
-	NoPrewake bool `flag:"no-prewake" help:"wake and start only for requests that are there, for rouse"`
-	// Rehearse is [api.Function.Rehearse], for Rouse.
+	NoPrewake   bool          `flag:"no-prewake" help:"wake and start only for requests that are there, for rouse"`
+	// as in [api.Function], for Rouse
 	Rehearse string `flag:"rehearse" help:"whether first sleeps are rehearsed, for rouse: measured, always or never"`
-	// Suspend is [api.Function.Suspend], for Rouse.
+	// as in [api.Function], for Rouse
 	Suspend string `flag:"suspend" help:"whether a sleeper's process is taken off its GPU, for rouse: auto (where others need the memory), on or off"`
-	// SleeperLimit bounds the sleepers on a device, for "random". 0 means 2, as in the chart of its source.
+	// 0 means 2, as in the chart of its source
 	SleeperLimit int `flag:"sleeper-limit" least:"1" help:"most sleepers on a GPU, for random"`
 
 	each bool // Keep was not given
@@ -46,7 +43,6 @@ func (p Policy) Validate() error {
 	return nil
 }
 
-// keep returns how long m stays.
 func (p Policy) keep(m *Model) time.Duration {
 	if p.each && m.Declared != nil {
 		return m.Declared.SleepAfter
@@ -57,7 +53,6 @@ func (p Policy) keep(m *Model) time.Duration {
 	return p.Keep
 }
 
-// withDefaults sets the default Keep.
 func (p Policy) withDefaults() Policy {
 	if p.Keep == 0 {
 		p.Keep, p.each = defaultKeep[p.Name], true
@@ -75,60 +70,55 @@ var (
 	All   = slices.Concat(Names, Peers)
 )
 
-// controllers has the policies' constructors.
 var controllers = map[string]func(*world, Policy) controller{
 	"rouse": newRouse, "knative": newKnative, "keepalive": newKeepalive, "random": newRandom,
 	"tokens": newTokens, "prewarm": newPrewarm, "planner": newPlanner,
 }
 
-// defaultKeep has the policies' defaults.
 var defaultKeep = map[string]time.Duration{
 	"rouse":     time.Minute,     // config.DefaultSleepAfter
 	"knative":   time.Minute,     // stable-window; scale-to-zero-pod-retention-period is 0
 	"keepalive": 5 * time.Minute, // OLLAMA_KEEP_ALIVE
-	"random":    time.Minute,     // as ours: its source leaves it to the requesters' scaler
-	"tokens":    time.Minute,     // as ours: its source has a pool that is held for ever
-	"prewarm":   time.Minute,     // as ours
-	"planner":   time.Minute,     // as ours
+	"random":    time.Minute,     // its source leaves it to the requesters' scaler
+	"tokens":    time.Minute,     // its source has a pool that is held for ever
+	"prewarm":   time.Minute,
+	"planner":   time.Minute,
 }
 
 // Result is the result of one policy on a trace.
 type Result struct {
 	Name string `json:"name"`
-	// GPUHours is the time for which GPUs were held; see the package comment.
+	// see the package comment
 	GPUHours float64 `json:"gpu_hours"`
-	// HotShare is the share of rises that woke a sleeper instead of loading the model; 0 if there were none.
+	// HotShare is the share of rises that woke a sleeper; 0 if there were none.
 	HotShare float64 `json:"hot_share"`
-	// P50 and P95 are times from a request's arrival to its first token. A refused one counts with Config.Hold.
-	P50 float64 `json:"ttft_p50_ms"`
-	P95 float64 `json:"ttft_p95_ms"`
-	// Refused is how many requests were refused.
-	Refused int `json:"refused"`
-	// Broken is how many requests ended with a partial answer because a node left.
+	// P50 and P95 are times to first token. A refused request counts with Config.Hold.
+	P50     float64 `json:"ttft_p50_ms"`
+	P95     float64 `json:"ttft_p95_ms"`
+	Refused int     `json:"refused"`
+	// Broken ended with a partial answer because a node left.
 	Broken int `json:"broken,omitempty"`
 	// Swaps is how often an instance gave way to another function.
 	Swaps int `json:"swaps"`
 
 	P99 float64 `json:"ttft_p99_ms"`
-	// WholeP95 is the 95th percentile of the times from arrival to last token, of served requests.
+	// WholeP95 is of the times to last token of served requests.
 	WholeP95 float64 `json:"whole_p95_ms"`
-	// ColdHits is how many requests found no instance of their function awake, ColdP95 their time to first token.
+	// ColdHits found no instance awake.
 	ColdHits int     `json:"cold_hits"`
 	ColdP95  float64 `json:"cold_ttft_p95_ms"`
 	Served   int     `json:"served"`
-	// Starts and Wakes count rises.
-	Starts int `json:"starts"`
-	Wakes  int `json:"wakes"`
-	// KeepSeconds is the Keep of the run, -1 for Forever; KeepSlowSeconds is KeepSlow, if different.
+	Starts   int     `json:"starts"`
+	Wakes    int     `json:"wakes"`
+	// -1 for Forever
 	KeepSeconds     float64 `json:"keep_seconds"`
 	KeepSlowSeconds float64 `json:"keep_slow_seconds,omitempty"`
-	// KeepDeclared says that declared values were used, and KeepSeconds only for functions without.
-	KeepDeclared bool `json:"keep_declared,omitempty"`
-	// SleeperGiBHours is the GPU memory that sleepers kept, times the time.
+	// KeepDeclared: KeepSeconds was used only for functions without declared values.
+	KeepDeclared    bool    `json:"keep_declared,omitempty"`
 	SleeperGiBHours float64 `json:"sleeper_gib_hours"`
-	// HeldShare is GPUHours divided by the available hours.
+	// HeldShare is of the available hours.
 	HeldShare float64 `json:"held_share"`
-	// TargetMet says whether P95 is at most the searched target; true if there was none.
+	// true if no target was searched
 	TargetMet bool `json:"target_met"`
 
 	spans  []span
@@ -136,8 +126,7 @@ type Result struct {
 	length time.Duration
 }
 
-// Run replays a trace under a policy. horizon is the minimum duration; it continues until every request has ended, or ctx. An error says what is
-// wrong with the input, or that the policy has exceeded the memory.
+// Run replays a trace under a policy, for horizon or until every request has ended, or ctx.
 func Run(ctx context.Context, cfg Config, trace Trace, horizon time.Duration, p Policy) (Result, error) {
 	cfg = cfg.WithDefaults(trace)
 	if err := cfg.Validate(); err != nil {
@@ -158,7 +147,7 @@ func Run(ctx context.Context, cfg Config, trace Trace, horizon time.Duration, p 
 
 func (w *world) result(p Policy) Result {
 	for _, f := range w.functions {
-		for _, u := range f.units { // count until now
+		for _, u := range f.units {
 			w.become(u, u.state)
 		}
 	}
@@ -194,7 +183,7 @@ func (w *world) firstOf(some func(k int) bool) (times []time.Duration) {
 	return times
 }
 
-// quantile returns the q quantile of sorted times, in milliseconds.
+// quantile returns milliseconds.
 func quantile(times []time.Duration, q float64) float64 {
 	if len(times) == 0 {
 		return 0
@@ -203,7 +192,7 @@ func quantile(times []time.Duration, q float64) float64 {
 	return math.Round(float64(times[k])/float64(time.Millisecond)*1000) / 1000
 }
 
-// Rows returns results as a table, with a header.
+// Rows returns results as a table with a header.
 func Rows(results []Result) [][]string {
 	rows := [][]string{{"POLICY", "KEEP", "GPU-HOURS", "HOT SHARE", "TTFT P50", "TTFT P95", "TTFT P99", "REFUSED", "SWAPS", "STARTS", "WAKES"}}
 	for _, r := range results {
@@ -220,7 +209,6 @@ func Rows(results []Result) [][]string {
 	return rows
 }
 
-// ms formats milliseconds.
 func ms(v float64) string {
 	if v >= 10000 {
 		return fmt.Sprintf("%.1f s", v/1000)
@@ -228,7 +216,7 @@ func ms(v float64) string {
 	return fmt.Sprintf("%.0f ms", v)
 }
 
-// inSeconds returns d in seconds, -1 for Forever.
+// inSeconds returns -1 for Forever.
 func inSeconds(d time.Duration) float64 {
 	if d == Forever {
 		return -1

@@ -12,10 +12,8 @@ import (
 )
 
 // rouse keeps the records of the autoscaler's owner loop, calls its decision code, and carries out the actions. It adds
-// the delay of messages, [Config.Hop] each, and the activator's part, which wakes a sleeper at once under a standing
-// grant.
-//
-// A start needs a pod ([Config.Pod]); a wake needs none.
+// the delay of messages, and the activator's part, which wakes a sleeper at once under a grant. A start needs a pod, a
+// wake none.
 type rouse struct {
 	w         *world
 	index     map[api.DeviceID]int // of GPUs
@@ -24,8 +22,8 @@ type rouse struct {
 	instances map[api.InstanceID]*rouseInstance
 	snapshot  decide.Snapshot
 	ask       func() ([]decide.Action, time.Time)
-	deadline  timer // when the next plan is due
-	soon      timer // a plan after an event
+	deadline  timer // for the next plan
+	soon      timer // after an event
 	aheads    int   // starts and wakes before a request came
 }
 
@@ -39,10 +37,9 @@ type rouseInstance struct {
 	decide.Instance
 	f       *rouseFunction
 	u       *unit
-	granted bool // an activator holds the grant
+	granted bool
 }
 
-// epoch is the time of virtual time 0.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (p *rouse) now() time.Time { return epoch.Add(p.w.now) }
@@ -67,7 +64,6 @@ func newRouse(w *world, policy Policy) controller {
 	return p
 }
 
-// specOf declares a model.
 func specOf(c Config, m *Model, p Policy) api.Function {
 	sleepAfter := p.keep(m)
 	if sleepAfter == Forever {
@@ -83,7 +79,6 @@ func specOf(c Config, m *Model, p Policy) api.Function {
 	}.WithDefaults()
 }
 
-// arrived acts as activator and loop do when a request comes.
 func (p *rouse) arrived(f *function) {
 	rf := p.of[f.number]
 	if rf.Waiting+rf.Running == 0 {
@@ -96,7 +91,7 @@ func (p *rouse) arrived(f *function) {
 
 func (p *rouse) changed(f *function) { p.demand(p.of[f.number]) }
 
-// demand updates the reported demand. It skips the plan if the need is unchanged and no request waits.
+// demand updates the reported demand, and plans unless the need is unchanged and no request waits.
 func (p *rouse) demand(f *rouseFunction) {
 	needed, _, _ := f.Wanted(f.Load.Awake)
 	waited := f.Waiting > 0
@@ -111,14 +106,13 @@ func (p *rouse) demand(f *rouseFunction) {
 	}
 }
 
-// tell schedules a plan after the message's delay.
 func (p *rouse) tell() {
 	if at := p.w.now + p.w.cfg.Hop; !p.soon.on() {
 		p.soon.reset(at)
 	}
 }
 
-// rouse wakes a sleeper under its standing grant, as an activator does.
+// rouse wakes a sleeper under its grant, as an activator does.
 func (p *rouse) rouse(f *rouseFunction) {
 	if f.Waiting == 0 {
 		return
@@ -160,10 +154,8 @@ func (p *rouse) plan() {
 	}
 }
 
-// decide calls production's code, as the owner loop does.
 func (p *rouse) decide() ([]decide.Action, time.Time) { return decide.Plan(p.snapshot, p.now()) }
 
-// act carries out one action.
 func (p *rouse) act(a *decide.Action) {
 	if a.For != "" && (a.Kind == decide.Sleep || a.Kind == decide.Stop) {
 		p.w.swaps++
@@ -229,7 +221,6 @@ func (p *rouse) find(name api.FunctionName) *rouseFunction {
 	return p.functions[k]
 }
 
-// start creates an instance.
 func (p *rouse) start(a *decide.Action) {
 	f := p.find(a.Function)
 	f.number++
@@ -244,7 +235,6 @@ func (p *rouse) start(a *decide.Action) {
 	i.u = p.w.start(f.f, devices, p.w.cfg.Pod+p.w.cfg.Hop, func() { p.report(i, api.Awake, 0) })
 }
 
-// indices returns the world's numbers of devices.
 func (p *rouse) indices(ids []api.DeviceID) []int {
 	devices := make([]int, len(ids))
 	for k, id := range ids {
@@ -253,14 +243,12 @@ func (p *rouse) indices(ids []api.DeviceID) []int {
 	return devices
 }
 
-// restore puts a suspended instance onto devices.
 func (p *rouse) restore(i *rouseInstance, ids []api.DeviceID) {
 	if i.u.level == api.Suspended {
 		i.Status.Devices, i.u.devices = ids, p.indices(ids)
 	}
 }
 
-// report handles an instance's report after a change.
 func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 	old := i.Status
 	m := i.f.f.m
@@ -268,7 +256,7 @@ func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 	i.Status.State, i.Status.Level = s, level
 	i.Status.Memory = api.Memory{Host: i.u.host, Devices: m.GPUs, PerDevice: i.u.dev}
 	if s == api.Awake {
-		// An awake instance has its memory already; the world books it before it calls.
+		// The world books its memory before it calls.
 		i.Status.Memory = api.Memory{Host: m.Host, Devices: m.GPUs, PerDevice: m.Device}
 		i.Status.LoadTime = p.w.cfg.Pod + i.u.loaded
 		if i.u.level != api.LevelAwake {
@@ -288,7 +276,6 @@ func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 	p.tell()
 }
 
-// drop forgets an instance that is gone.
 func (p *rouse) drop(i *rouseInstance) {
 	delete(p.instances, i.Status.Instance)
 	i.f.Drop(&i.Instance)

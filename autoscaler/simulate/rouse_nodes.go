@@ -8,7 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// nodeName returns the name of a node: each machine that replaces another has a new name. A single node has none.
+// Each machine that replaces another has a new name. A single node has none.
 func (p *rouse) nodeName(n int) string {
 	switch of := p.w.nodes[n].number; {
 	case p.w.cfg.Nodes == 1:
@@ -19,7 +19,6 @@ func (p *rouse) nodeName(n int) string {
 	return fmt.Sprintf("node-%03d", n)
 }
 
-// deviceID returns the ID of a GPU.
 func (p *rouse) deviceID(d int) api.DeviceID {
 	if of := p.w.nodes[p.w.devices[d].node].number; of > 0 {
 		return api.DeviceID(fmt.Sprintf("GPU-%04d.%d", d, of))
@@ -27,7 +26,6 @@ func (p *rouse) deviceID(d int) api.DeviceID {
 	return api.DeviceID(fmt.Sprintf("GPU-%04d", d))
 }
 
-// findDevices lists the existing devices, as the autoscaler knows them.
 func (p *rouse) findDevices() {
 	w := p.w
 	var devices []inventory.Device
@@ -48,7 +46,6 @@ func (p *rouse) findDevices() {
 	p.snapshot.Topology = decide.NewTopology(devices)
 }
 
-// left handles the reports that a node's instances are gone, and then its devices.
 func (p *rouse) left(_ int, lost []*unit) {
 	for _, u := range lost {
 		for _, known := range p.of[u.f.number].Instances {

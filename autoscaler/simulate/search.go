@@ -7,19 +7,17 @@ import (
 	"time"
 )
 
-// ladder has the values of Keep that [Search] tries.
 var ladder = []time.Duration{
 	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second, 30 * time.Second,
 	time.Minute, 2 * time.Minute, 3 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute,
 	20 * time.Minute, 30 * time.Minute, 40 * time.Minute, time.Hour, 2 * time.Hour, Forever,
 }
 
-// Search runs p with every Keep from 1 s to Forever, and returns the run with the fewest GPU-hours whose p95 time to
-// first token is at most target. If there is none it returns the fastest, with TargetMet false.
+// Search runs p with every Keep, and returns the run with the fewest GPU-hours whose p95 time to first token is at most
+// target; if there is none the fastest, with TargetMet false.
 //
-// For policies with sleepers there is a second parameter, KeepSlow, because the idle time is declared for each
-// function: models that don't wake within the target may stay longer than others. Without sleepers every return is
-// longer than any reasonable target, so one parameter is enough.
+// Policies with sleepers have KeepSlow in addition: models that don't wake within the target may stay longer. Without
+// sleepers every return is longer than any reasonable target.
 func Search(ctx context.Context, cfg Config, trace Trace, horizon time.Duration, p Policy, target time.Duration) (Result, error) {
 	record := cfg.Record
 	cfg.Record = false
@@ -77,8 +75,7 @@ func Search(ctx context.Context, cfg Config, trace Trace, horizon time.Duration,
 	return best, nil
 }
 
-// refine searches between the values of the ladder: from those that at found, down to the next lower ones. try updates
-// at when it finds better ones.
+// refine searches between the values of the ladder. try updates at when it finds better ones.
 func refine(at *Policy, try func(keep, slow time.Duration) (Result, error)) error {
 	for _, both := range []bool{false, true, false, true} { // KeepSlow, then both, and again
 		high, step := at.KeepSlow, time.Duration(0)
@@ -111,10 +108,8 @@ func refine(at *Policy, try func(keep, slow time.Duration) (Result, error)) erro
 	return nil
 }
 
-// sleeps reports whether a policy has sleepers.
 func (p Policy) sleeps() bool { return p.Name == "rouse" || p.Name == "random" }
 
-// better reports whether r is better than s.
 func better(r, s Result) bool {
 	switch {
 	case r.TargetMet != s.TargetMet:

@@ -11,27 +11,26 @@ import (
 	"time"
 )
 
-// Measures of the picture, in its own units.
+// Measures of the picture.
 const (
-	svgLeft   = 64.0   // labels of rows
+	svgLeft   = 64.0   // labels
 	svgWidth  = 1056.0 // of time
 	svgRight  = 16.0
 	svgRow    = 13.0
 	svgGap    = 3.0
 	svgCurve  = 46.0
-	svgColumn = 1056 // columns of a row
-	svgRows   = 32   // devices drawn
-	svgNames  = 24   // models in the legend
+	svgColumn = 1056
+	svgRows   = 32
+	svgNames  = 24
 )
 
-// palette has colours that can be distinguished on white and on black.
+// They can be distinguished on white and on black.
 var palette = []string{"#4c8dd6", "#e08a2b", "#3fa66a", "#d1566a", "#8f6fd0", "#b98a3d", "#2fa5b3", "#c763b0", "#8aa62f", "#6b7fa3", "#d9694a", "#4f9f8f"}
 
 func colour(model int) string { return palette[model%len(palette)] }
 
-// SVG draws results of runs with [Config.Record]: for each policy the instances that hold each GPU over time, coloured
-// by model, pale while rising or falling; below that the number of waiting requests. cfg is the runs', with its
-// defaults set. All panels have the same scales, so that they can be compared.
+// SVG draws results of runs with [Config.Record]: for each policy the instances that hold each GPU over time, pale
+// while rising or falling, and the number of waiting requests. cfg has its defaults set.
 func SVG(w io.Writer, cfg Config, results []Result) error {
 	length, most := time.Nanosecond, 1
 	for _, r := range results {
@@ -56,7 +55,7 @@ func SVG(w io.Writer, cfg Config, results []Result) error {
 	return p.w.Flush()
 }
 
-// painter writes the picture. w keeps write errors until the end.
+// painter draws the picture; w keeps write errors until the end.
 type painter struct {
 	w      *bufio.Writer
 	cfg    Config
@@ -70,7 +69,6 @@ func (p *painter) f(format string, args ...any) {
 	_ = p.w.WriteByte('\n')
 }
 
-// x returns the position of a time.
 func (p *painter) x(t time.Duration) float64 {
 	return svgLeft + svgWidth*float64(t)/float64(p.length)
 }
@@ -90,7 +88,6 @@ func (p *painter) legend() {
 	}
 }
 
-// panel draws one policy, beginning at y.
 func (p *painter) panel(r *Result, y float64) {
 	p.f(`<text x="%.1f" y="%.1f" font-size="15" font-weight="600">%s</text>`, svgLeft, y+14, r.Name)
 	p.f(`<text x="%.1f" y="%.1f">%.1f GPU-hours · time to first token p50 %s, p95 %s · %.1f %% hot starts · %d refused · %d swaps</text>`,
@@ -112,7 +109,6 @@ func (p *painter) panel(r *Result, y float64) {
 	p.axis(y + 10 + svgCurve)
 }
 
-// byDevice returns the spans that hold a GPU, by GPU.
 func (p *painter) byDevice(spans []span) [][]span {
 	by := make([][]span, p.rows)
 	for _, s := range spans {
@@ -125,14 +121,14 @@ func (p *painter) byDevice(spans []span) [][]span {
 	return by
 }
 
-// piece is the content of a column of a row; a model of -1 means none.
+// A model of -1 is none.
 type piece struct {
 	model int
 	pale  bool
 }
 
-// row draws one GPU. Each column of time shows the model with the largest part of it, so that thousands of swaps a day
-// stay readable.
+// row draws one GPU. Each column shows the model with the largest part of it, so that thousands of swaps a day stay
+// readable.
 func (p *painter) row(spans []span, y float64) {
 	slices.SortStableFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	step := max(1, p.length/svgColumn)
@@ -166,7 +162,7 @@ func (p *painter) row(spans []span, y float64) {
 	}
 }
 
-// curve draws the maximum number of waiting requests in each column.
+// curve draws the most waiting requests in each column.
 func (p *painter) curve(r *Result, y float64) {
 	step := max(1, p.length/svgColumn)
 	tops := make([]int, svgColumn)
@@ -193,7 +189,7 @@ func (p *painter) curve(r *Result, y float64) {
 	p.f(`<path class="w" stroke-width=".8" d="%s"/>`, path.String())
 }
 
-// ticks are the possible distances of an axis.
+// ticks are the possible distances on an axis.
 var ticks = []time.Duration{time.Second, 10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 2 * time.Hour, 6 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour}
 
 func (p *painter) axis(y float64) {

@@ -5,15 +5,13 @@ import (
 	"time"
 )
 
-// tokens is Aegaeon (Xiang et al., "Aegaeon: Effective GPU Pooling for Concurrent LLM Serving on the Market", SOSP 2025), simplified:
-// models share the GPUs of a pool by turns between tokens. A model with requests joins the worker with the fewest models. A worker
-// gives each of its models a turn of some seconds, then stops it between two tokens, keeps its requests' KV cache in the host's memory,
-// and copies the next model's weights from there. Prompts are not interrupted. A switch takes as long as a restore and a wake from level 1;
-// nothing is copied away, since the weights stay in the host's memory.
+// tokens is Aegaeon (Xiang et al., SOSP 2025), simplified: models share GPUs by turns between tokens. A model with
+// requests joins the worker with the fewest models. A worker gives each a turn of some seconds, stops it between two
+// tokens, keeps its requests' KV cache in host memory, and copies the next model's weights from there. A switch takes
+// as long as a restore and a wake from level 1.
 //
-// Simplified: prompts and answers run on the same workers; in the source they have separate ones. The turn is constant; in the source
-// it depends on the targets for the time between tokens. KV caches are not counted, and stay with their worker. An idle worker is
-// released after Keep; the source keeps the pool.
+// Simplified: prompts and answers run on the same workers, the turn is constant, KV caches are not counted and stay
+// with their worker. An idle worker is released after Keep; the source keeps the pool.
 type tokens struct {
 	w       *world
 	p       Policy
@@ -21,21 +19,18 @@ type tokens struct {
 	workers []*turns
 }
 
-// turnLength is how long a model runs while others have work on the same worker.
 const turnLength = 4 * time.Second
 
-// turns is a worker with the models that have work on it.
 type turns struct {
 	worker
 	list  []*turn       // the first one has the turn
-	since time.Duration // when the turn began, or the worker became idle
-	step  timer         // what is next: the end of a turn, or of an idle worker
+	since time.Duration // when the turn began, or it became idle
+	step  timer         // the end of a turn, or of an idle worker
 }
 
-// turn is a model's place on a worker.
 type turn struct {
 	f      *function
-	paused []*request // that have begun to answer
+	paused []*request // have begun to answer
 }
 
 func newTokens(w *world, p Policy) controller {
@@ -76,7 +71,7 @@ func (t *tokens) arrived(f *function) { t.changed(f) }
 func (t *tokens) changed(f *function) {
 	places := 0
 	for _, k := range t.workers {
-		if k.u != nil && k.u.f == f && k.u.running > 0 && k.place(f) == nil { // it was idle, and has got a request
+		if k.u != nil && k.u.f == f && k.u.running > 0 && k.place(f) == nil { // it was idle
 			k.list = append(k.list, &turn{f: f})
 			k.since = t.w.now
 		}
@@ -109,7 +104,7 @@ func (k *turns) place(f *function) *turn {
 	return nil
 }
 
-// choose returns the worker with the fewest models, preferably one that runs f, then one that is held anyway.
+// choose returns the worker with the fewest models, preferably one that runs f, then one that is held.
 func (t *tokens) choose(f *function) (best *turns) {
 	rank := func(k *turns) int {
 		switch {
@@ -169,13 +164,11 @@ func (t *tokens) proceed(k *turns) {
 	}
 }
 
-// again schedules proceed for k, in the place of what was scheduled.
 func (t *tokens) again(k *turns, at time.Duration) {
 	k.step.do = func() { t.proceed(k) }
 	k.step.reset(at)
 }
 
-// idle releases k after Keep without requests.
 func (t *tokens) idle(k *turns) {
 	if k.u == nil || t.p.Keep == Forever || k.u.state == rising {
 		return
@@ -189,7 +182,6 @@ func (t *tokens) idle(k *turns) {
 	k.step.reset(t.w.now + t.p.Keep)
 }
 
-// switchTo loads own's model on k.
 func (t *tokens) switchTo(k *turns, own *turn) {
 	if k.u != nil {
 		t.w.swaps++

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -17,18 +18,17 @@ import (
 
 // Arrival is one request of a trace.
 type Arrival struct {
-	// At is the time since the trace's beginning.
-	At time.Duration
-	// Model is the requested function.
+	// since the trace's beginning
+	At    time.Duration
 	Model api.ModelName
-	// Prompt and Output count tokens.
+	// in tokens
 	Prompt, Output int
 }
 
 // Trace is requests in the order of their arrival.
 type Trace []Arrival
 
-// Models lists the models of a trace, by name.
+// Models lists the models by name.
 func (t Trace) Models() []api.ModelName {
 	seen := make(map[api.ModelName]bool)
 	var names []api.ModelName
@@ -57,23 +57,21 @@ const (
 	mostTime   = 366 * 24 * time.Hour
 )
 
-// header is the header of Rouse's own format.
 var header = []string{"time", "model", "prompt_tokens", "output_tokens"}
 
-// shape has the columns of a file.
 type shape struct {
 	name                        string
-	time, model, prompt, output int // columns; model below 0: none
-	// failed is a column that must not be 0 in a row that counts; below 0: none.
+	time, model, prompt, output int // below 0: none
+	// failed is a column that is 0 in rows to skip; below 0: none.
 	failed int
 }
 
-// shapeOf recognises a header. Columns may be in any order; public traces have their published names:
+// shapeOf recognises a header. Public traces have their published names:
 //
 //   - Azure LLM inference traces 2023 and 2024 (github.com/Azure/AzurePublicDataset):
 //     TIMESTAMP,ContextTokens,GeneratedTokens
 //   - BurstGPT (github.com/HPMLL/BurstGPT): Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type; rows
-//     without response tokens are failures of its service and are skipped
+//     without response tokens are failures
 func shapeOf(head []string) (shape, error) {
 	at := func(names ...string) int {
 		return slices.IndexFunc(head, func(h string) bool {
@@ -98,9 +96,9 @@ func shapeOf(head []string) (shape, error) {
 	return s, nil
 }
 
-// ReadTrace reads a trace as CSV; for the header see shapeOf. Times are seconds, durations such as "1m30s", or dates,
-// relative to the first. A trace without models is spread over spread models, each with twice as many requests as the
-// next; with models spread is ignored. Its errors name the line. It blocks as r does.
+// ReadTrace reads a trace as CSV; shapeOf has the headers. Times are seconds, durations such as "1m30s", or dates,
+// relative to the first. A trace without models is dealt to spread models, each with twice as many requests as the
+// next. Errors name the line.
 func ReadTrace(r io.Reader, spread int) (Trace, error) {
 	in := csv.NewReader(skipMark(r))
 	in.ReuseRecord = true
@@ -124,7 +122,7 @@ func ReadTrace(r io.Reader, spread int) (Trace, error) {
 			break
 		}
 		if err != nil {
-			return nil, err // it names the line
+			return nil, err
 		}
 		line, _ := in.FieldPos(0)
 		a, skip, err := s.arrival(row)
@@ -150,7 +148,7 @@ func ReadTrace(r io.Reader, spread int) (Trace, error) {
 	if len(t) == 0 {
 		return nil, errors.New("the trace has a header and no requests")
 	}
-	slices.SortStableFunc(t, func(a, b Arrival) int { return int(min(1, max(-1, a.At-b.At))) })
+	slices.SortStableFunc(t, func(a, b Arrival) int { return cmp.Compare(a.At, b.At) })
 	if first := t[0].At; first < 0 { // the rows were not in order
 		for k := range t {
 			t[k].At -= first
@@ -163,12 +161,11 @@ func ReadTrace(r io.Reader, spread int) (Trace, error) {
 func skipMark(r io.Reader) io.Reader {
 	b := bufio.NewReader(r)
 	if start, err := b.Peek(3); err == nil && string(start) == "\xef\xbb\xbf" {
-		_, _ = b.Discard(3) // already peeked
+		_, _ = b.Discard(3)
 	}
 	return b
 }
 
-// arrival parses a row. At is relative to any beginning.
 func (s shape) arrival(row []string) (a Arrival, skip bool, err error) {
 	if a.At, err = parseTime(row[s.time]); err != nil {
 		return a, false, err
@@ -200,10 +197,8 @@ func parseTokens(what, s string) (int, error) {
 	return int(v), nil
 }
 
-// layouts are the date formats of public traces.
 var layouts = []string{"2006-01-02 15:04:05.999999999", time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00"}
 
-// parseTime parses seconds, a duration or a date.
 func parseTime(s string) (time.Duration, error) {
 	s = strings.TrimSpace(s)
 	if v, err := strconv.ParseFloat(s, 64); err == nil {
@@ -223,8 +218,7 @@ func parseTime(s string) (time.Duration, error) {
 	return 0, fmt.Errorf("time %q: want seconds (12.5), a duration (1m30s) or a date (2023-11-16 18:15:46.6805900)", s)
 }
 
-// dealer assigns models in turn: of any seven requests the first model gets four, the second two, and so on, so that
-// the result is deterministic.
+// dealer assigns models in turn: of seven requests the first model gets four, the second two.
 type dealer struct{ n, count int }
 
 func (d *dealer) deal() api.ModelName {
@@ -236,7 +230,6 @@ func (d *dealer) deal() api.ModelName {
 	return modelName(k)
 }
 
-// modelName returns the name of the kth generated model.
 func modelName(k int) api.ModelName { return api.ModelName(fmt.Sprintf("m%03d", k)) }
 
 // Write writes t as CSV, in Rouse's own format.

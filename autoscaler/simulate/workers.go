@@ -7,15 +7,14 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// worker is a GPU, or as many GPUs of a node as the largest model needs, on which one instance runs at a time. Policies with their own
-// engines ("tokens", "prewarm") place models on workers.
+// worker is as many GPUs of a node as the largest model needs, on which one instance runs at a time.
 type worker struct {
 	node    int
 	devices []int
-	u       *unit // the running or last instance; nil: none
+	u       *unit // running or last; nil: none
 }
 
-// workersOf divides the GPUs into workers. Remaining GPUs of a node are not used.
+// Remaining GPUs of a node are not used.
 func workersOf(w *world) []*worker {
 	size := 1
 	for _, f := range w.functions {
@@ -35,22 +34,20 @@ func workersOf(w *world) []*worker {
 	return ws
 }
 
-// on returns the GPUs of k that m uses.
 func (k *worker) on(m *Model) []int { return k.devices[:m.GPUs:m.GPUs] }
 
-// weights returns the size of m's weights in host memory.
+// weights returns those in host memory.
 func (m *Model) weights() api.Bytes {
 	return max(0, m.HostResidue[api.Level1]-m.HostResidue[api.Level2])
 }
 
-// caches are the models' weights in the hosts' memory, once for each node. Workers copy them from there to their GPUs. The least recently
-// used are dropped for others. A model's process stays, suspended: then it wakes as from level 2.
+// caches are the models' weights in the hosts' memory. The least recently used are dropped for others. A model's
+// process stays, suspended: then it wakes as from level 2.
 type caches struct {
 	w     *world
 	nodes []map[*function]*cached
 }
 
-// cached says that a host has a model's process, and maybe its weights.
 type cached struct {
 	weights bool
 	used    time.Duration // when it last was
@@ -64,19 +61,18 @@ func newCaches(w *world) *caches {
 	return c
 }
 
-// forget drops what a node had that has left, with its instances.
 func (c *caches) forget(node int) {
 	c.w.hosts[node] = 0
 	clear(c.nodes[node])
 }
 
-// process returns the host memory of m's process without weights, suspended.
+// process is without weights, suspended.
 func (m *Model) process() api.Bytes {
 	return m.HostResidue[api.Level2] + m.Residue[api.Level2]*api.Bytes(m.GPUs)
 }
 
-// load returns how long it takes until f is on a GPU of node: from the host's memory, from files, or with a start's loading time. The process
-// and the weights stay there afterwards, if they fit.
+// load returns how long it takes until f is on a GPU of node. The process and the weights stay in host memory, if they
+// fit.
 func (c *caches) load(f *function, node int) (took time.Duration, hot bool) {
 	has := c.nodes[node][f]
 	took = f.m.Load
@@ -101,7 +97,7 @@ func (c *caches) load(f *function, node int) (took time.Duration, hot bool) {
 	return took, hot
 }
 
-// spare takes memory of a host, for which it drops weights, and reports whether there was enough.
+// spare takes memory of a host, for which it drops weights.
 func (c *caches) spare(node int, n api.Bytes) bool {
 	for c.w.hosts[node]+n > c.w.cfg.HostMemory {
 		var oldest *function

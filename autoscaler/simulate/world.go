@@ -9,7 +9,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// request is one request.
 type request struct {
 	number         int
 	f              *function
@@ -21,31 +20,30 @@ type request struct {
 	ended          bool
 }
 
-// function is one function in the world.
 type function struct {
 	number  int
 	m       *Model
-	queue   []*request // waiting requests, the oldest first
+	queue   []*request // the oldest first
 	running int
-	units   []*unit // existing ones, in the order of creation
+	units   []*unit // in the order of creation
 	expiry  timer   // refuses the oldest
-	// area is the integral of waiting and running requests over time until at.
+	// area is the integral of waiting and running requests until at.
 	area float64
 	at   time.Duration
 }
 
-// count updates area to now; call it before the number of requests changes.
+// Call count before the number of requests changes.
 func (f *function) count(now time.Duration) {
 	f.area += float64(len(f.queue)+f.running) * (now - f.at).Seconds()
 	f.at = now
 }
 
-// demand returns how many instances f could use.
+// demand returns how many instances the requests fill.
 func (f *function) demand() int {
 	return (len(f.queue) + f.running + f.m.Concurrency - 1) / f.m.Concurrency
 }
 
-// live counts instances that rise, and awake ones that take requests.
+// live counts rising instances, and awake ones that take requests.
 func (f *function) live() (n int) {
 	for _, u := range f.units {
 		if u.state == rising || u.state == awake && !u.closed {
@@ -55,20 +53,19 @@ func (f *function) live() (n int) {
 	return n
 }
 
-// controller is a running policy. It is told of changes, and acts on the world.
+// controller is a running policy. It acts on the world.
 type controller interface {
-	// arrived is called after a request came: it waits, or runs already.
+	// arrived is called after a request came: it waits, or runs.
 	arrived(f *function)
 	// changed is called after requests ended, left or began to run.
 	changed(f *function)
-	// left is called when a node has left; lost are its instances, which are gone. Their pending callbacks are dropped. changed is
-	// called afterwards for each of their functions.
+	// left is called when a node has left with lost. Their pending callbacks are dropped, and changed is called for
+	// each of their functions.
 	left(node int, lost []*unit)
-	// joined is called when a new node has replaced one that left.
+	// joined is called when a new node has come in place of one that left.
 	joined(node int)
 }
 
-// world is one run.
 type world struct {
 	clock
 	cfg        Config
@@ -78,29 +75,28 @@ type world struct {
 	nodes      []node
 	shares     bool        // GPUs may have several instances awake
 	hosts      []api.Bytes // in use, by node
-	open       int         // requests that have not ended
+	open       int         // not ended
 	starts     int
 	wakes      int
 	swaps      int
 	sleepers   float64
 	served     int
 	refused    int
-	broken     int             // requests whose instance was lost after their first token
-	ends       []time.Duration // times to last token, of served requests
+	broken     int             // lost after their first token
+	ends       []time.Duration // times to last token
 	first      []time.Duration // times to first token; Hold for refused requests
-	answers    []answer        // the same in the order of the trace
+	answers    []answer        // in the order of the trace
 	spans      []span
 	waits      []mark
 	err        error
 }
 
-// answer is the outcome of a request.
 type answer struct {
 	first time.Duration
 	cold  bool
 }
 
-// mark is the number of waiting requests from a time on, for pictures.
+// mark is the number of waiting requests from a time on.
 type mark struct {
 	at      time.Duration
 	waiting int
@@ -123,7 +119,6 @@ func newWorld(cfg Config) *world {
 	return w
 }
 
-// run replays the trace until every request has ended and horizon has come.
 func (w *world) run(ctx context.Context, trace Trace, horizon time.Duration) error {
 	w.answers = make([]answer, len(trace))
 	byName := make(map[api.ModelName]*function, len(w.functions))
@@ -154,7 +149,6 @@ func (w *world) run(ctx context.Context, trace Trace, horizon time.Duration) err
 	}
 }
 
-// arrive queues a new request and dispatches.
 func (w *world) arrive(r *request) {
 	f := r.f
 	w.open++
@@ -169,14 +163,13 @@ func (w *world) arrive(r *request) {
 	w.noteWaiting()
 }
 
-// feed dispatches waiting requests of f, and tells the controller.
 func (w *world) feed(f *function) {
 	w.dispatch(f)
 	w.controller.changed(f)
 	w.noteWaiting()
 }
 
-// dispatch sends waiting requests to the least busy instances with room.
+// dispatch sends waiting requests to the least busy instances.
 func (w *world) dispatch(f *function) {
 	sent := 0
 	for sent < len(f.queue) {
@@ -205,7 +198,7 @@ func (w *world) dispatch(f *function) {
 	}
 }
 
-// renew sets the time at which the oldest waiting request is refused.
+// renew sets when the oldest waiting request is refused.
 func (w *world) renew(f *function) {
 	if len(f.queue) == 0 {
 		f.expiry.stop()
@@ -214,7 +207,6 @@ func (w *world) renew(f *function) {
 	f.expiry.reset(f.queue[0].at + w.cfg.Hold)
 }
 
-// work advances u's batch.
 func (w *world) work(u *unit) {
 	done := u.batch.step(w.now, func(r *request, d time.Duration) {
 		w.answered(r, w.now+d-r.at)
@@ -240,13 +232,11 @@ func (w *world) work(u *unit) {
 	}
 }
 
-// answered records r's time to first token.
 func (w *world) answered(r *request, first time.Duration) {
 	w.first = append(w.first, first)
 	w.answers[r.number] = answer{first, r.cold}
 }
 
-// expire refuses requests that have waited for too long.
 func (w *world) expire(f *function) {
 	n := 0
 	for n < len(f.queue) && f.queue[n].at+w.cfg.Hold <= w.now {
@@ -257,7 +247,7 @@ func (w *world) expire(f *function) {
 	w.noteWaiting()
 }
 
-// refuse refuses the n oldest waiting requests of f. They count with the longest possible time to first token, so that refusing
+// refuse refuses the n oldest waiting requests of f. They count with the longest time to first token, so that refusing
 // early improves no result.
 func (w *world) refuse(f *function, n int) {
 	f.count(w.now)
@@ -270,7 +260,6 @@ func (w *world) refuse(f *function, n int) {
 	w.renew(f)
 }
 
-// end ends a request, once.
 func (w *world) end(r *request) {
 	if r.ended {
 		w.err = fmt.Errorf("at %s request %d ended twice", w.now, r.number)
@@ -279,7 +268,6 @@ func (w *world) end(r *request) {
 	w.open--
 }
 
-// noteWaiting records the number of waiting requests.
 func (w *world) noteWaiting() {
 	if !w.cfg.Record {
 		return

@@ -1,4 +1,4 @@
-// Command kn-rouse is kn's plugin for Rouse: with it in PATH, or in kn's plugin folder, its commands are `kn rouse`.
+// Command kn-rouse is kn's plugin for Rouse: `kn rouse`.
 package main
 
 import (

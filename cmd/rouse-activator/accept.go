@@ -9,8 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/federation/agent"
 )
 
-// acceptFlags select the functions that front doors may create in the cluster. Environment variables replace flags that are not
-// given.
+// acceptFlags select the functions that front doors may create in the cluster.
 type acceptFlags struct {
 	Functions []string `flag:"accept-functions" split:"" help:"functions that the front doors may have created in this cluster, as <patterns> of one namespace such as default/*: a function is code that runs here (default: those of ROUSE_ACCEPT_FUNCTIONS, or none)"`
 	Images    []string `flag:"accept-images" split:"" help:"<RUNTIME=IMAGE> of the runtimes of such functions, by commas or repeated (default: those of ROUSE_ACCEPT_IMAGES)"`
@@ -18,7 +17,7 @@ type acceptFlags struct {
 	Max       int      `flag:"accept-max" least:"1" help:"how many such functions there may be at once"`
 }
 
-// config adds them to the configuration of the agent, nil if it joins nothing, and returns the images by their runtimes.
+// config adds them to the agent's configuration, nil if it joins nothing, and returns the images by runtime.
 func (f *acceptFlags) config(join *agent.Config) (images map[string]string, err error) {
 	if join == nil {
 		if len(f.Functions)+len(f.Images) > 0 {
@@ -38,7 +37,6 @@ func (f *acceptFlags) config(join *agent.Config) (images map[string]string, err 
 	return images, join.Validate()
 }
 
-// words returns the comma-separated words of a variable.
 func words(variable string) []string {
 	return strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ',' || r == ' ' })
 }

@@ -1,9 +1,6 @@
-// Command activator is Rouse's activator for a cluster: it serves functions, beside Knative's own activator. Its
-// environment has the variables of Knative's activator, and K_SINK, K_CE_OVERRIDES, ROUSE_CONTROL, ROUSE_DRAIN,
-// ROUSE_TRUSTED_PROXIES, ROUSE_TRUSTED_PEERS, ROUSE_REQUIRE_KEYS, ROUSE_ACCESS_LOG, ROUSE_STORE, ROUSE_STORE_SIZE,
-// ROUSE_STORE_KEEP, ROUSE_ACCEPT_FUNCTIONS, ROUSE_ACCEPT_IMAGES and ROUSE_ACCEPT_MODELS. Its flags join it to other
-// clusters (--join, --clusters), and make it the endpoint picker of an InferencePool (--picker-address). See package
-// activator/knative.
+// Command activator is Rouse's activator for a cluster, beside Knative's own, whose environment it has. Its flags join
+// it to other clusters (--join, --clusters), and make it the endpoint picker of an InferencePool (--picker-address).
+// See package activator/knative.
 package main
 
 import (
@@ -35,7 +32,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// environment is the process's configuration.
 type environment struct {
 	PodName                  string        `envconfig:"POD_NAME"`
 	PodIP                    string        `envconfig:"POD_IP"`
@@ -62,7 +58,7 @@ type environment struct {
 // version is set by the linker.
 var version = "dev"
 
-// storeWait is how long the previous pod may keep the store: its time to end, in the component store.
+// storeWait is how long the previous pod may keep the store.
 const storeWait = 100 * time.Second
 
 func main() {
@@ -74,15 +70,13 @@ func main() {
 	}
 }
 
-// options are the command line's options.
 type options struct {
 	join   *agent.Config     // nil: it is no agent
-	front  *door.File        // nil: it is no front door of other clusters
+	front  *door.File        // nil: it is no front door
 	images map[string]string // for functions that front doors may create
 	picker *picker.Config    // nil: it is no endpoint picker
 }
 
-// parse parses the command line.
 func parse(args []string) (o options, err error) {
 	flags := pflag.NewFlagSet("rouse-activator", pflag.ContinueOnError)
 	var joins agent.Flags
@@ -174,7 +168,7 @@ func run(ctx context.Context, args []string) error {
 	}, kube)
 }
 
-// cluster returns the configuration of the API server's client; joins says that the environment's proxy is for front doors only.
+// joins: the environment's proxy is for front doors only.
 func cluster(kubeconfig string, joins bool) (*rest.Config, error) {
 	kube, err := rest.InClusterConfig()
 	if kubeconfig != "" {
@@ -186,6 +180,6 @@ func cluster(kubeconfig string, joins bool) (*rest.Config, error) {
 	if joins && kubeconfig == "" {
 		kube.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // none
 	}
-	kube.QPS, kube.Burst = 50, 100 // client-go's own limits are for a person
+	kube.QPS, kube.Burst = 50, 100 // client-go's limits are for a person
 	return kube, nil
 }

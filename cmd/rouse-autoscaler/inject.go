@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inject"
 )
 
-// runInject runs "autoscaler inject": see package autoscaler/inject.
+// See package autoscaler/inject.
 func runInject(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	cfg := inject.Config{Listen: ":8443", MetricsListen: ":9091"}
 	f := flag.NewFlagSet("rouse-autoscaler inject", flag.ContinueOnError)

@@ -1,6 +1,5 @@
-// Command autoscaler decides which functions of a cluster are awake: see package autoscaler/leader. "autoscaler relay"
-// relays replica counts: see package autoscaler/replicas. "autoscaler inject" brings the function into other images: see
-// package autoscaler/inject.
+// Command autoscaler decides which functions of a cluster are awake: see package autoscaler/leader, for "autoscaler
+// relay" autoscaler/replicas, for "autoscaler inject" autoscaler/inject.
 package main
 
 import (
@@ -81,7 +80,6 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return leader.Run(ctx, cfg)
 }
 
-// positive returns the setter of a flag that parse reads.
 func positive[T cmp.Ordered](to *T, parse func(string) (T, error)) func(string) error {
 	return func(s string) (err error) {
 		var none T
@@ -92,7 +90,6 @@ func positive[T cmp.Ordered](to *T, parse func(string) (T, error)) func(string) 
 	}
 }
 
-// address returns a flag's setter for a listen address.
 func address(dst *string) func(string) error {
 	return func(s string) (err error) {
 		*dst, err = api.ListenAddress(s)
@@ -100,7 +97,6 @@ func address(dst *string) func(string) error {
 	}
 }
 
-// start parses a command's flags with those that all have, and returns the API server and the log.
 func start(f *flag.FlagSet, args []string, stdout io.Writer) (*rest.Config, *slog.Logger, error) {
 	kubeconfig := f.String("kubeconfig", os.Getenv("KUBECONFIG"), "how to reach the API server (default $KUBECONFIG, else the pod's own account)")
 	var level slog.Level

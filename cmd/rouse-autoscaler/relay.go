@@ -23,7 +23,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// relayFlags are the flags of rouse-autoscaler relay. What its file says has none.
 type relayFlags struct {
 	cfg                            replicas.Config
 	autoscaler, tokenFile, metrics string
@@ -72,7 +71,7 @@ func (f *relayFlags) token() (string, error) {
 	return "", errors.New("there is none: set --token-file, or $ROUSE_TOKEN")
 }
 
-// runRelay runs "autoscaler relay": see package autoscaler/replicas.
+// See package autoscaler/replicas.
 func runRelay(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var f relayFlags
 	if err := f.parse(args, stdout, stderr); err != nil {
@@ -93,7 +92,6 @@ func runRelay(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	return replicas.Serve(ctx, f.metrics, registry, r)
 }
 
-// cluster creates the clients of the scaled objects.
 func (f *relayFlags) cluster(config *rest.Config) (*replicas.Cluster, error) {
 	config.QPS, config.Burst = float32(4*f.cfg.Rate), int(4*f.cfg.Rate)+10
 	clients, err := kubernetes.NewForConfig(config)

@@ -1,14 +1,13 @@
-// Command rouse-suspend has NVIDIA's driver (570 or newer) take processes off their GPUs and back onto them, for the
-// function that starts it. It is a program of its own because it loads libcuda, which needs the C library; the others
-// are static.
+// Command rouse-suspend has NVIDIA's driver (570 or newer) take processes off their GPUs and back onto them. It is a
+// program of its own because libcuda needs the C library; the others are static.
 //
-// It writes "= VERSION" (CUDA's, such as 12080), and then answers each line that it reads by one: "= STATE" or "= 0", or
-// "! CODE" with the driver's error (CUDA driver API, cuCheckpointProcess…). It exits at any other line:
+// It writes "= VERSION" (CUDA's, such as 12080), and answers each line by "= STATE" or "= 0", or "! CODE" with the
+// driver's error (CUDA driver API, cuCheckpointProcess…). It exits at any other line:
 //
 //	GetState PID
 //	Lock PID MILLISECONDS
 //	Checkpoint PID
-//	Restore PID [OLD=NEW …]      the UUIDs of all GPUs that the process had, and of those that it gets; none: the same
+//	Restore PID [OLD=NEW …]      the UUIDs of all GPUs that it had, and gets; none: the same
 //	Unlock PID
 package main
 
@@ -61,10 +60,10 @@ func run(in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// arguments is any of the driver's structures. All have 64 bytes, most of them reserved.
+// arguments is any of the driver's structures: all have 64 bytes.
 type arguments [8]uint64
 
-// call calls a function of the driver, and returns the driver's error in code.
+// call returns the driver's error in code.
 func call(lib uintptr, name string, pid int, args *arguments) (code int32, err error) {
 	address, err := purego.Dlsym(lib, name)
 	if err != nil {
@@ -79,7 +78,6 @@ const uuid = `GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}`
 
 var line = regexp.MustCompile(`^(GetState|Lock|Checkpoint|Restore|Unlock) ([1-9]\d{0,8})(?: (\d{1,8}))?((?: ` + uuid + `=` + uuid + `)*)$`)
 
-// obey does what a line says.
 func obey(lib uintptr, text string) (answer string, err error) {
 	m := line.FindStringSubmatch(text)
 	if m == nil || (m[1] == "Lock") != (m[3] != "") {

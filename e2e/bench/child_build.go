@@ -6,7 +6,6 @@ import (
 	"os/exec"
 )
 
-// Build builds the program of a package of this module, such as cmd/rouse, to a path.
 func Build(ctx context.Context, path, pkg string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/rouse-dev/rouse/"+pkg)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -15,5 +14,5 @@ func Build(ctx context.Context, path, pkg string) error {
 	return nil
 }
 
-// Simulator is the package of the program that stands for model servers.
+// Simulator stands for model servers.
 const Simulator = "e2e/vllmsim/cmd/vllmsim"

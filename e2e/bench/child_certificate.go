@@ -6,9 +6,9 @@ import (
 	"net/http/httptest"
 )
 
-// SelfSigned returns a certificate for 127.0.0.1, which is its own authority, and its key, as PEM.
+// SelfSigned returns a certificate for 127.0.0.1, its own authority, and its key.
 func SelfSigned() (certificate, private []byte, err error) {
-	s := httptest.NewTLSServer(nil) // which has one
+	s := httptest.NewTLSServer(nil)
 	defer s.Close()
 	own := s.TLS.Certificates[0]
 	raw, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)

@@ -15,23 +15,19 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Client is the one client of all measurements: keep-alive, a pool of connections that is never too small, whatever
-// it talks to.
 type Client struct {
 	HTTP *http.Client
 	Base api.Endpoint
-	Host string // in the header, where it is not the address
+	Host string // in the header; empty: the address
 }
 
-// NewClient is one for a server.
 func NewClient(base api.Endpoint) *Client {
 	return &Client{HTTP: &http.Client{Transport: api.NewTransport(256)}, Base: base}
 }
 
-// Close closes its connections.
 func (c *Client) Close() { c.HTTP.CloseIdleConnections() }
 
-// Send sends a request and returns the answer, which is a success. body is bytes, nil for none, or what is written as JSON.
+// Send returns a successful answer. body is bytes, nil, or what is written as JSON.
 func (c *Client) Send(ctx context.Context, method, path string, header http.Header, body any) (*http.Response, error) {
 	raw, ready := body.([]byte)
 	if body != nil && !ready {
@@ -55,13 +51,12 @@ func (c *Client) Send(ctx context.Context, method, path string, header http.Head
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
-		raw, _ := io.ReadAll(io.LimitReader(resp.Body, 8<<10)) // what there is of it
+		raw, _ := io.ReadAll(io.LimitReader(resp.Body, 8<<10))
 		return nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, raw)
 	}
 	return resp, nil
 }
 
-// Post sends body, and reads the whole answer.
 func (c *Client) Post(ctx context.Context, path string, body any) error {
 	resp, err := c.Send(ctx, http.MethodPost, path, nil, body)
 	if err != nil {
@@ -72,7 +67,6 @@ func (c *Client) Post(ctx context.Context, path string, body any) error {
 	return err
 }
 
-// Call sends body, and reads the answer as JSON into answer.
 func (c *Client) Call(ctx context.Context, method, path string, body, answer any) error {
 	resp, err := c.Send(ctx, method, path, nil, body)
 	if err != nil {
@@ -89,8 +83,7 @@ func (c *Client) Call(ctx context.Context, method, path string, body, answer any
 	return nil
 }
 
-// Lines asks for a stream, reads it to its end, and calls each with every line, and when its first byte was here. A stream that is cut
-// off is an error; one of each ends it.
+// Lines calls each with every line and the time of its first byte. A cut stream is an error; an error of each ends it.
 func (c *Client) Lines(ctx context.Context, path string, header http.Header, body any, each func(at time.Time, line string) error) error {
 	resp, err := c.Send(ctx, http.MethodPost, path, header, body)
 	if err != nil {
@@ -119,8 +112,7 @@ func (c *Client) Lines(ctx context.Context, path string, header http.Header, bod
 	}
 }
 
-// First asks for a stream, reads it to its end, and returns when the first byte of its first event was here. each is called with every event's
-// data; nil is fine.
+// First returns the time of the first event. each, which may be nil, gets every event's data.
 func (c *Client) First(ctx context.Context, path string, body any, each func(data string)) (first time.Time, err error) {
 	err = c.Lines(ctx, path, nil, body, func(at time.Time, line string) error {
 		data, event := strings.CutPrefix(line, "data:")

@@ -1,15 +1,8 @@
-// This file and those named child_* are the programs that benchmarks start and ask: a process that says when it is ready, a client for what
-// it serves, `rouse engine serve` and `rouse up`.
+// The files child_* are the programs that benchmarks start.
 //
-// The life of one:
+// Start returns once the process has said a word, or has ended. The end of its output is kept for Until and errors.
 //
-//  1. Start runs it, and returns once it has said the word that was waited for, or has ended.
-//  2. What it writes from then on is read, so that it never blocks; the end of it is kept for Until and errors.
-//  3. Stop ends it as a service manager does, and kills it where that takes a minute. On Linux it ends with its
-//     parent, too.
-//
-// It measures nothing: it says when something happened, and who asks compares. Methods are safe for many goroutines,
-// but only one of Stop and Kill is called at a time.
+// Methods are safe for many goroutines, but only one of Stop and Kill is called at a time.
 
 package main
 
@@ -28,9 +21,7 @@ import (
 	"time"
 )
 
-// Process is a program that runs.
 type Process struct {
-	// Began is just before the exec.
 	Began time.Time
 
 	cmd    *exec.Cmd
@@ -47,7 +38,7 @@ type words struct {
 
 func newWords() *words { return &words{news: make(chan struct{})} }
 
-// kept is how much of a program's words is kept at least.
+// kept is the least that is kept of a program's words.
 const kept = 1 << 20
 
 // Write implements io.Writer.
@@ -62,8 +53,7 @@ func (w *words) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Start runs a command, and waits for the first line of its outputs that holds word; it returns the line. The command's own
-// context ends it.
+// Start returns the first line of the outputs that holds word. The command's context ends the process.
 func Start(cmd *exec.Cmd, word string) (*Process, string, error) {
 	p := &Process{cmd: cmd, waited: make(chan struct{}), said: newWords()}
 	cmd.SysProcAttr, cmd.Stdout, cmd.Stderr = dieWithParent(), p.said, p.said
@@ -73,13 +63,13 @@ func Start(cmd *exec.Cmd, word string) (*Process, string, error) {
 	}
 	go func() {
 		defer close(p.waited)
-		_ = cmd.Wait() // how it ended is not measured
+		_ = cmd.Wait()
 	}()
 	line, err := p.Until(context.Background(), word)
 	return p, line, err
 }
 
-// Until waits until the process has written a line that holds word, and returns it.
+// Until returns the first line that holds word.
 func (p *Process) Until(ctx context.Context, word string) (string, error) {
 	for over := false; ; {
 		p.said.mu.Lock()
@@ -109,7 +99,7 @@ func (w *words) log() string {
 	return string(w.all)
 }
 
-// Log returns what is kept of the process's output, and Words the end of it.
+// Log returns what is kept of the output, Words the end of it.
 func (p *Process) Log() string { return p.said.log() }
 
 func (p *Process) Words() string {
@@ -117,16 +107,14 @@ func (p *Process) Words() string {
 	return strings.TrimSpace(all[max(0, len(all)-4<<10):])
 }
 
-// PID is its number.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Kill ends it at once, and returns when it is gone.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() // it may have ended
 	<-p.waited
 }
 
-// Stop ends it, and returns when it is gone.
+// Stop kills it after a minute.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	select {
@@ -136,8 +124,7 @@ func (p *Process) Stop() {
 	}
 }
 
-// Memory returns the process's memory in RAM, in MiB: its own share (Pss), and all (Rss). Linux only, as are the
-// following methods.
+// Memory and the following methods are Linux's.
 func (p *Process) Memory() (pss, rss float64, err error) {
 	of, err := kib(p.PID(), "smaps_rollup", "Pss:", "Rss:")
 	return of[0] / 1024, of[1] / 1024, err
@@ -159,10 +146,9 @@ func kib(pid int, file string, keys ...string) ([]float64, error) {
 	return of, nil
 }
 
-// ticks is the kernel's unit of processor time on every Linux that Go runs on.
+// ticks is the kernel's unit of processor time on every Linux of Go's.
 const ticks = 100
 
-// ProcessorTime returns the processor time that the process has used, in seconds.
 func (p *Process) ProcessorTime() (float64, error) { return processorTime(p.PID()) }
 
 func processorTime(pid int) (float64, error) {
@@ -180,7 +166,7 @@ func processorTime(pid int) (float64, error) {
 	return (user + system) / ticks, errors.Join(err, err2)
 }
 
-// FamilyTime is the processor time of it and its descendants, in seconds, and Private their private memory, in MB. Model servers are left out.
+// FamilyTime is in seconds, Private in MB; model servers are left out.
 func (p *Process) FamilyTime() (float64, error) { return family(p.PID(), modelServer, processorTime) }
 
 func (p *Process) Private() (float64, error) {
@@ -190,10 +176,9 @@ func (p *Process) Private() (float64, error) {
 	})
 }
 
-// modelServer is the command line of the engine, or of the server of benchmarks that does nothing.
 var modelServer = regexp.MustCompile("^[^\x00]*\x00(engine|fake-runtime)\x00")
 
-// Resident is the resident memory of it and all of its descendants, in MB.
+// Resident is in MB.
 func (p *Process) Resident() (float64, error) {
 	return family(p.PID(), nil, func(pid int) (float64, error) {
 		of, err := kib(pid, "status", "VmRSS:")
@@ -201,7 +186,7 @@ func (p *Process) Resident() (float64, error) {
 	})
 }
 
-// family adds up something of a process and its descendants, but for those whose command lines match without, if it is not nil.
+// family adds up something of a process and its descendants. without may be nil.
 func family(pid int, without *regexp.Regexp, of func(pid int) (float64, error)) (float64, error) {
 	all, err := of(pid)
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// dieWithParent needs Linux; elsewhere the parent stops its children itself.
+// dieWithParent needs Linux.
 func dieWithParent() *syscall.SysProcAttr { return nil }

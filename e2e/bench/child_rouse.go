@@ -15,13 +15,12 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// Engine is `rouse engine serve`.
 type Engine struct {
 	*Process
 	*Client
 }
 
-// StartEngine starts an engine with these arguments, and returns when it listens. listen is where; "" is a free port.
+// StartEngine starts an engine; an empty listen is a free port.
 func StartEngine(ctx context.Context, rouse string, listen api.Endpoint, args ...string) (*Engine, error) {
 	all := []string{"engine", "serve", "--exit-with-parent"}
 	if listen != "" {
@@ -37,19 +36,16 @@ func StartEngine(ctx context.Context, rouse string, listen api.Endpoint, args ..
 	return &Engine{p, NewClient(listen)}, nil
 }
 
-// Listening is the address in a line "listening on ADDRESS".
 func Listening(line string) api.Endpoint {
 	_, at, _ := strings.Cut(strings.TrimSpace(line), "listening on ")
 	return api.Endpoint(at)
 }
 
-// Stop ends it, and returns when it is gone.
 func (s *Engine) Stop() {
 	s.Process.Stop()
 	s.Close()
 }
 
-// Chat asks a model for a greedy answer.
 func (s *Engine) Chat(ctx context.Context, model, question string) (string, error) {
 	var answer struct {
 		Choices []struct{ Message struct{ Content string } }
@@ -65,27 +61,24 @@ func (s *Engine) Chat(ctx context.Context, model, question string) (string, erro
 	return answer.Choices[0].Message.Content, nil
 }
 
-// Up is `rouse up`. Door is its front door.
 type Up struct {
 	*Process
-	Door  *Client
-	admin *Client
-	// patience is how long anything may take.
+	Door     *Client
+	admin    *Client
 	patience time.Duration
 }
 
-// UpConfig says what is started.
 type UpConfig struct {
-	Rouse    string // the program
+	Rouse    string
 	Dir      string // for sockets and the manifest; short, a socket's path has 107 bytes
-	Manifest string // of the functions; "": the built-in one
+	Manifest string // "": the built-in one
 	Args     []string
 	Env      []string // besides the environment
-	// Patience is how long anything may take until it is as wanted. 0: a minute.
+	// 0: a minute
 	Patience time.Duration
 }
 
-// StartUp starts it on a free port, and returns when it says that it is ready. What a person has declared on this machine is left out.
+// StartUp starts it on a free port, without this machine's configuration.
 func StartUp(ctx context.Context, cfg UpConfig) (*Up, error) {
 	args := append([]string{"up", "--listen", "127.0.0.1:0", "--log-format", "json", "--no-config"}, cfg.Args...)
 	if cfg.Manifest != "" {
@@ -112,31 +105,27 @@ func StartUp(ctx context.Context, cfg UpConfig) (*Up, error) {
 	return &Up{p, NewClient(ready.URL), NewClient(ready.Admin), cfg.Patience}, nil
 }
 
-// Stop ends it, and returns when it is gone.
 func (u *Up) Stop() {
 	u.Process.Stop()
 	u.Door.Close()
 	u.admin.Close()
 }
 
-// Function is all that is known of a function.
 func (u *Up) Function(ctx context.Context, name string) (f admin.Function, err error) {
 	err = u.admin.Call(ctx, http.MethodGet, admin.PathFunctions+"/default/"+name, nil, &f)
 	return f, err
 }
 
-// Order orders something of a function: "stop", "sleep?level=1".
+// Order orders "stop", or "sleep?level=1".
 func (u *Up) Order(ctx context.Context, name, what string) error {
 	return u.admin.Post(ctx, admin.PathFunctions+"/default/"+name+"/"+what, nil)
 }
 
-// Devices is the ledger.
 func (u *Up) Devices(ctx context.Context) (list []admin.Device, err error) {
 	err = u.admin.Call(ctx, http.MethodGet, admin.PathDevices, nil, &list)
 	return list, err
 }
 
-// Await asks for a function until it is as wanted, which what says.
 func (u *Up) Await(ctx context.Context, name, what string, wanted func(admin.Function) bool) error {
 	var f admin.Function
 	ctx, cancel := context.WithTimeout(ctx, u.patience)
@@ -151,7 +140,6 @@ func (u *Up) Await(ctx context.Context, name, what string, wanted func(admin.Fun
 	return nil
 }
 
-// await asks again and again until the answer is yes, or an error.
 func await(ctx context.Context, every time.Duration, ask func() (bool, error)) error {
 	for {
 		if is, err := ask(); is || err != nil {
@@ -172,8 +160,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// orderQuiet waits until a function has no request, orders something of it, and waits until it is as wanted, which state says. took is
-// from the order on.
+// orderQuiet orders something once a function has no request. took is from the order on.
 func (u *Up) orderQuiet(ctx context.Context, name, what, state string, wanted func(admin.Function) bool) (took time.Duration, err error) {
 	if err := u.Await(ctx, name, "quiet", Quiet); err != nil {
 		return 0, err
@@ -186,17 +173,16 @@ func (u *Up) orderQuiet(ctx context.Context, name, what, state string, wanted fu
 	return time.Since(began), err
 }
 
-// rest puts a function to sleep at level 1 and waits for its standing grant.
+// rest waits for the sleeper's grant.
 func (u *Up) rest(ctx context.Context, name string) error {
 	_, err := u.orderQuiet(ctx, name, "sleep?level=1", "granted", func(f admin.Function) bool { return len(f.Granted) > 0 })
 	return err
 }
 
-// stopFunction stops a function and waits until it has no process.
 func (u *Up) stopFunction(ctx context.Context, name string) error {
 	_, err := u.orderQuiet(ctx, name, "stop", "gone", func(f admin.Function) bool { return len(f.Instances) == 0 })
 	return err
 }
 
-// Quiet says that the autoscaler knows of no request: it puts nothing to sleep that is wanted.
+// Quiet reports whether the autoscaler knows of no request.
 func Quiet(f admin.Function) bool { return f.Waiting == 0 && f.Running == 0 }

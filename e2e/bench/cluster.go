@@ -1,8 +1,7 @@
-// The benchmark cluster measures functions of Rouse beside functions of stock Knative: one cluster, one ingress, one run,
-// rounds of the two in turn. Both greet from their own process (e2e/knative/testserver), so that the measurement covers
-// only the path between a client and a function.
+// The benchmark cluster measures functions of Rouse beside functions of stock Knative, in turns, through one ingress.
+// Both greet from their own process.
 //
-// It needs a cluster with Rouse and the tests' images in it, as the tests of e2e/knative leave it:
+// It needs a cluster as the tests of e2e/knative leave it:
 //
 //	make cluster && go test -run TestLifeOfAFunction ./e2e/knative
 //	kubectl apply -k e2e/knative/injector # the component any-image
@@ -26,12 +25,10 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// ingress is the address of the ingress in the cluster of make cluster.
 const ingress = "http://10.250.0.2"
 
-// clusterBench is one run.
 type clusterBench struct {
-	rounds int // of cold starts of each side; the others are in proportion
+	rounds int // of cold starts of each side; others are in proportion
 	client *http.Client
 }
 
@@ -48,7 +45,6 @@ func runCluster() {
 	})
 }
 
-// suite is measurements of some functions.
 type suite struct {
 	name      string
 	functions map[string][]string // arguments of kn service apply
@@ -66,7 +62,6 @@ var suites = []suite{
 	{"crowd", nil, (*clusterBench).wakeCrowd},
 }
 
-// measure makes a suite's functions for as long as it runs.
 func (b *clusterBench) measure(ctx context.Context, s suite) ([]report.Measurement, error) {
 	defer b.remove(s.functions)
 	for name, args := range s.functions {
@@ -77,7 +72,7 @@ func (b *clusterBench) measure(ctx context.Context, s suite) ([]report.Measureme
 	return s.run(b, ctx)
 }
 
-// stockWarm has a burst capacity of -1, which keeps the activator on the path as it always is for ours.
+// stockWarm keeps the activator on the path, as it always is for ours.
 var stockWarm = []string{"--image", "dev.local/foreign:v1", "--scale-min", "1", "-a", "autoscaling.knative.dev/target-burst-capacity=-1"}
 
 func ours(annotations ...string) []string {
@@ -98,7 +93,6 @@ func (b *clusterBench) remove(functions map[string][]string) {
 	}
 }
 
-// command runs a program, and returns what it says.
 func command(ctx context.Context, stdin, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -109,12 +103,11 @@ func command(ctx context.Context, stdin, name string, args ...string) (string, e
 	return string(out), err
 }
 
-// of is a client of a function.
 func (b *clusterBench) of(name string) *Client {
 	return &Client{HTTP: b.client, Base: ingress, Host: name + ".default.example.com"}
 }
 
-// request asks a function to greet and returns the time at which its answer came.
+// request returns when the answer came.
 func (b *clusterBench) request(ctx context.Context, name string) (at time.Time, err error) {
 	resp, err := b.of(name).Send(ctx, http.MethodGet, "/greet", nil, nil)
 	if err != nil {
@@ -129,12 +122,10 @@ func (b *clusterBench) request(ctx context.Context, name string) (at time.Time, 
 	return at, err
 }
 
-// answers is a side whose function greets, once each time, when it is as it is to be.
 func (b *clusterBench) answers(ctx context.Context, name string, as func(context.Context, string) error) round {
 	return round{func() error { return as(ctx, name) }, func() (time.Time, error) { return b.request(ctx, name) }}
 }
 
-// warm measures functions that are awake: one request at a time, and 64.
 func (b *clusterBench) warm(ctx context.Context) ([]report.Measurement, error) {
 	const serial = 300
 	var one, all [2][]float64
@@ -167,10 +158,8 @@ func (b *clusterBench) warm(ctx context.Context) ([]report.Measurement, error) {
 	return []report.Measurement{m.Gated(m.Ratio <= 0.7, "ratio ≤ 0.7"), n.Gated(n.Ratio >= 1.6, "ratio ≥ 1.6")}, nil
 }
 
-// ready says that a function is as it is to be.
 func ready(context.Context, string) error { return nil }
 
-// zero measures functions with no pod, and ours asleep, in turn.
 func (b *clusterBench) zero(ctx context.Context) ([]report.Measurement, error) {
 	if _, err := b.request(ctx, "bench-rouse-nap"); err != nil { // there has to be a pod
 		return nil, err
@@ -195,17 +184,14 @@ func (b *clusterBench) zero(ctx context.Context) ([]report.Measurement, error) {
 	}, nil
 }
 
-// gone waits until a function has no pod, not even one on its way out.
 func (b *clusterBench) gone(ctx context.Context, name string) error {
 	return says(ctx, func(out string) bool { return strings.TrimSpace(out) == "" }, "kubectl", "get", "pods", "-l", "serving.knative.dev/service="+name, "-o", "name")
 }
 
-// asleep waits until a function's instance sleeps.
 func (b *clusterBench) asleep(ctx context.Context, name string) error {
 	return says(ctx, func(out string) bool { return strings.Contains(strings.ReplaceAll(out, " ", ""), `"state":"asleep"`) }, "kn", "rouse", "describe", name, "-o", "json")
 }
 
-// says waits until a command says what is wanted.
 func says(ctx context.Context, wanted func(string) bool, name string, args ...string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Minute, fmt.Errorf("%s %s does not say what is wanted", name, strings.Join(args, " ")))
 	defer cancel()

@@ -10,7 +10,6 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// noTime makes the simulated model server load, sleep and wake in no time, so that only the rest is measured.
 const noTime = "VLLMSIM_FLAGS=--time-scale 0"
 
 const (
@@ -19,15 +18,12 @@ const (
 	wakeStock = "bench-wake-stock"
 )
 
-// wakers are a function whose model server is the simulator, and the same server as a
-// stock function runs it.
 var wakers = map[string][]string{
 	waker: append([]string{"--image", simulator, "--scale-init", "0", "--env", noTime}, revision("rouse.dev/sleep-after=0", "rouse.dev/gone-after=0")...),
 	wakeStock: {"--image", simulator, "--env", noTime, "--scale-window", "6s", "--cmd", "/usr/local/bin/vllm",
 		"--arg", "serve", "--arg", "sim/llama-8b", "--arg=--served-model-name", "--arg", wakeStock, "--arg=--host", "--arg", "0.0.0.0", "--arg=--port", "--arg", "8080"},
 }
 
-// revision are the annotations of a function with the simulator.
 func revision(more ...string) (args []string) {
 	for _, a := range append(more, "rouse.dev/runtime=vllm", "rouse.dev/model=sim/llama-8b", "rouse.dev/memory=64Mi", "autoscaling.knative.dev/class=gpu.autoscaling.rouse.dev") {
 		args = append(args, "--annotation-revision", a)
@@ -35,7 +31,6 @@ func revision(more ...string) (args []string) {
 	return args
 }
 
-// wake measures a function that sleeps, and beside it, in the same run, a stock function from zero.
 func (b *clusterBench) wake(ctx context.Context) ([]report.Measurement, error) {
 	asks := func(name string, as func() error) round {
 		return round{as, func() (time.Time, error) { return b.of(name).First(ctx, pathText, completion(name), nil) }}
@@ -46,7 +41,7 @@ func (b *clusterBench) wake(ctx context.Context) ([]report.Measurement, error) {
 		}
 		return sleep(ctx, pause)
 	}
-	if _, err := takeTurns(1, 0, asks(waker, nil), asks(wakeStock, nil)); err != nil { // there are instances then
+	if _, err := takeTurns(1, 0, asks(waker, nil), asks(wakeStock, nil)); err != nil {
 		return nil, err
 	}
 	var ours, stock, awake []float64
@@ -72,7 +67,6 @@ func (b *clusterBench) wake(ctx context.Context) ([]report.Measurement, error) {
 	return []report.Measurement{m.Gated(m.Rouse.P50 <= 5 && p99 <= 15, "p50 ≤ 5 ms and p99 ≤ 15 ms (it is %.2f)", p99)}, nil
 }
 
-// wakeCrowd measures many functions that sleep and are all asked in the same moment.
 func (b *clusterBench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 	var all strings.Builder
 	names := make([]string, 100)
@@ -106,7 +100,6 @@ func beside(m report.Measurement, ours, theirs []float64) report.Measurement {
 	return m
 }
 
-// crowdService is one of many.
 const crowdService = `---
 apiVersion: serving.knative.dev/v1
 kind: Service

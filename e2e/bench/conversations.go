@@ -1,10 +1,9 @@
-// The benchmark conversations measures the cost of a sleep between two turns of a conversation. It compares the time to the
-// first token of the second turn with an engine that never slept and with one that keeps nothing. The models have
-// random weights.
+// The benchmark conversations measures the cost of a sleep between two turns of a conversation, beside an engine that
+// never slept and one that keeps nothing.
 //
 //	go run ./e2e/bench conversations -rouse bin/rouse -o docs/bench/conversations.json
 //
-// With -move it measures the pause of a stream that continues at another engine.
+// With -move it measures the pause of a stream that continues at another engine:
 //
 //	go run ./e2e/bench conversations -rouse bin/rouse -move -tokens 1000 -o docs/bench/move.json
 package main
@@ -50,7 +49,6 @@ func runConversations() {
 	})
 }
 
-// talkOptions are the command line's.
 type talkOptions struct {
 	rouse, models string
 	reps          int
@@ -58,16 +56,14 @@ type talkOptions struct {
 	small         bool
 }
 
-// history is how many tokens a conversation has before the turn, and more how many the turn adds.
 const (
 	history = 4000
 	more    = 16
 )
 
-// talkModel is a generated model.
 type talkModel struct {
 	name   string
-	length int // tokens of a stream that is moved; enough that it does not end earlier
+	length int // of a stream that is moved, enough that it does not end earlier
 	spec   infertest.Spec
 }
 
@@ -78,15 +74,13 @@ func talkModels() []talkModel {
 	}
 }
 
-// model generates the file, unless it exists.
 func (s talkModel) model(o talkOptions) (string, error) {
 	return Model(o.models, fmt.Sprintf("%s-%d", strings.ReplaceAll(strings.ToLower(s.name), " ", "-"), s.spec.Context), s.spec, o.small)
 }
 
-// talkSeries are milliseconds, by measurement.
+// talkSeries is in milliseconds, by measurement.
 type talkSeries map[string][]float64
 
-// measure repeats the turns and compares.
 func (s talkModel) measure(ctx context.Context, o talkOptions, add func(...report.Measurement)) error {
 	path, err := s.model(o)
 	if err != nil {
@@ -122,7 +116,6 @@ func (s talkModel) measure(ctx context.Context, o talkOptions, add func(...repor
 	return nil
 }
 
-// firsts is the first of each round's values.
 func firsts(all []float64, rounds int) (list []float64) {
 	for i := range rounds {
 		list = append(list, all[i*len(all)/rounds])
@@ -130,7 +123,6 @@ func firsts(all []float64, rounds int) (list []float64) {
 	return list
 }
 
-// draw draws tokens.
 func draw(rng *rand.Rand, vocab, n int) (list []int) {
 	for range n {
 		list = append(list, 300+rng.IntN(vocab-300))
@@ -155,7 +147,6 @@ func (x *talk) end() {
 	}
 }
 
-// begin starts an engine, and stops the old one first if there is one.
 func (x *talk) begin(ctx context.Context, s **Engine, args ...string) (err error) {
 	if *s != nil {
 		(*s).Stop()
@@ -165,7 +156,7 @@ func (x *talk) begin(ctx context.Context, s **Engine, args ...string) (err error
 	return err
 }
 
-// round has one conversation with both engines. All answers must be equal.
+// All answers must be equal.
 func (x *talk) round(ctx context.Context, rng *rand.Rand, vocab int) error {
 	if err := x.begin(ctx, &x.keeps, "--conversation-folder", x.folder, "--conversation-limit", "4GiB"); err != nil {
 		return err
@@ -204,7 +195,7 @@ func (x *talk) round(ctx context.Context, rng *rand.Rand, vocab int) error {
 		x.took[wake] = append(x.took[wake], report.Millis(time.Since(began)))
 		return err
 	}
-	once := func() error { // all but the last 16 tokens is in the cache each time
+	once := func() error { // all but the last 16 tokens is cached
 		if err := step("never", x.keeps, turn); err != nil {
 			return err
 		}

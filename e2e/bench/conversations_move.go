@@ -15,11 +15,11 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// made is how many tokens a stream has when it is moved.
+// made is how many tokens a stream has when it moves.
 const made = 24
 
-// moves measures the pause of a stream whose engine gives way or is killed while another continues it. The pause is the
-// time between the last event of the one and the first of the other, less the usual time between two events.
+// moves measures the time between the last event of an engine that gives way or is killed and the first of the other,
+// less the usual time between two.
 func (s talkModel) moves(ctx context.Context, o talkOptions, add func(...report.Measurement)) error {
 	path, err := s.model(o)
 	if err != nil {
@@ -44,7 +44,7 @@ func (s talkModel) moves(ctx context.Context, o talkOptions, add func(...report.
 	}
 	again := took["computed again"]
 	m := row("planned move, one folder", after+", whose engine gives way to one with the same folder", took["handed over"], again, "without a folder")
-	if s.spec.Dim >= 896 { // the gate is for a model of half a billion parameters
+	if s.spec.Dim >= 896 { // the gate is for half a billion parameters
 		m = m.Gated(m.Rouse.P50 <= 50, "at most 50 ms")
 	}
 	add(m, row("planned move, no folder", after+", whose engine gives way to one that computes it again", again, nil, ""),
@@ -53,7 +53,6 @@ func (s talkModel) moves(ctx context.Context, o talkOptions, add func(...report.
 	return nil
 }
 
-// move moves streams in one way.
 func (s talkModel) move(ctx context.Context, o talkOptions, model, name string, keep, kill bool, took talkSeries) error {
 	folder, err := os.MkdirTemp("", "moves")
 	if err != nil {
@@ -88,9 +87,8 @@ func (s talkModel) move(ctx context.Context, o talkOptions, model, name string, 
 	return nil
 }
 
-// moveOne moves one stream from one engine to the other, and compares its text with the text of a stream that stays.
 func (x *talk) moveOne(ctx context.Context, name string, prompt []int, kill bool) error {
-	gaveWay := make(chan error, 1) // one answer
+	gaveWay := make(chan error, 1)
 	before, err := x.keeps.stream(ctx, prompt, x.length, "new", func(n int) {
 		if n != made {
 			return
@@ -137,7 +135,6 @@ func (x *talk) moveOne(ctx context.Context, name string, prompt []int, kill bool
 	return x.keeps.Post(ctx, "/wake_up", nil)
 }
 
-// part is the part of a stream that one engine sends.
 type part struct {
 	text   string
 	began  time.Time
@@ -146,10 +143,9 @@ type part struct {
 	whole  bool
 }
 
-// errChunk is an event that can't be read, or that is an error.
 var errChunk = errors.New("chunk")
 
-// stream reads a greedy stream until it ends or is cut, and calls seen with the number of each event; nil is fine.
+// stream reads a greedy stream until it ends or is cut. seen, which may be nil, gets the number of each event.
 func (s *Engine) stream(ctx context.Context, tokens []int, length int, state string, seen func(n int)) (p part, err error) {
 	header := http.Header{}
 	if state != "" {
@@ -192,12 +188,12 @@ func (s *Engine) stream(ctx context.Context, tokens []int, length int, state str
 		return nil
 	})
 	if err != nil && len(p.at) > 0 && !errors.Is(err, errChunk) {
-		return p, nil //nolint:nilerror // its end, as a cut has it
+		return p, nil // its end, as a cut has it
 	}
 	return p, err
 }
 
-// digest waits until the model's file was read once, which is remembered.
+// digest waits until the model's file was read once.
 func digest(ctx context.Context, folder string) error {
 	return await(ctx, 100*time.Millisecond, func() (bool, error) {
 		found, err := filepath.Glob(filepath.Join(folder, "conversations", "*.digest"))

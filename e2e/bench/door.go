@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
-// doors are two servers: a cluster that has a function whose model server does nothing, and a front door that it has joined.
+// doors are a cluster, and a front door that it has joined.
 type doors struct{ cluster, front *Up }
 
 func (d *doors) stop() {
@@ -67,7 +67,6 @@ func (b *localBench) startDoors(ctx context.Context) (*doors, error) {
 	return d, nil
 }
 
-// door measures what a front door adds to the requests that it sends to a cluster: two real servers, and one link.
 func (b *localBench) door(ctx context.Context) ([]report.Measurement, error) {
 	d, err := b.startDoors(ctx)
 	if err != nil {

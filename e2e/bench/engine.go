@@ -1,6 +1,5 @@
-// The benchmark engine measures the inference engine beside llama.cpp, on models of random weights that it generates, and checks the
-// gates of its design. llama-bench and llama-batched-bench are found on the PATH or in the folder -peer;
-// make real NAME=llamacpp builds them.
+// The benchmark engine measures the engine beside llama.cpp, on generated models. llama-bench is in the PATH or in
+// -peer; make real NAME=llamacpp builds it.
 //
 //	go run ./e2e/bench engine -peer DIR -o docs/bench/engine.json
 package main
@@ -19,7 +18,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/kernel"
 )
 
-// options are the command line's.
 type engineOptions struct {
 	peer, models, rouse string
 	selects             func(part string) bool
@@ -43,21 +41,19 @@ func runEngine() {
 	})
 }
 
-// subject is a generated model and the conditions on its speed beside llama.cpp.
+// subject is a model and its least ratios of speed to llama.cpp.
 type subject struct {
 	name string
 	spec infertest.Spec
-	// Least ratios of prefill, decode of one and of 16 sequences; 0: none.
+	// prefill, decode of one and of 16 sequences; 0: none
 	pp, tg, tgb float64
 }
 
-// half is a generated model of half a billion parameters.
 var half = subject{name: "0.5B Q8_0", spec: infertest.Spec{Arch: "qwen2", Dim: 896, Layers: 24, Heads: 14, KVHeads: 2, FFN: 4864, Vocab: 151936, Context: 32768, Std: 0.02, Type: gguf.Q8_0}}
 
-// subjects are the models, whose shapes are those of Llama-like models of 15 and 110 million parameters, of Qwen2 0.5B
-// and of Qwen3 0.6B (whose widths are multiples of 256, as K-quants need).
+// The shapes are those of Llama-like models of 15 and 110 million parameters, of Qwen2 0.5B and of Qwen3 0.6B.
 func subjects() []subject {
-	prefill := 0.6                                              // AVX2
+	prefill := 0.6
 	if features, _ := kernel.Features(); features == "avx512" { // an unknown ROUSE_CPU is bench.Run's to complain about
 		prefill = 1.5
 	}
@@ -73,12 +69,10 @@ func subjects() []subject {
 	}
 }
 
-// model generates a subject's file, unless it is there.
 func (s subject) model(o engineOptions) (string, error) {
 	return Model(o.models, strings.ReplaceAll(strings.ToLower(s.name), " ", "-"), s.spec, o.small)
 }
 
-// forward compares forward passes with llama.cpp's.
 func forward(ctx context.Context, o engineOptions, add func(...report.Measurement)) error {
 	for _, s := range subjects() {
 		if !o.selects("forward " + s.name) {
@@ -110,7 +104,6 @@ func forward(ctx context.Context, o engineOptions, add func(...report.Measuremen
 	return nil
 }
 
-// pass returns a test of forward passes, beside llama.cpp's if that was measured.
 func (s subject) pass(rep *bench.Report, x bench.Result) report.Measurement {
 	m := report.Measurement{Name: s.name + " " + x.Test, What: fmt.Sprintf("forward passes with the kernels %s, %d threads", rep.CPU, rep.Threads), Unit: x.Unit}
 	ours, theirs := rep.Series[x.Test], rep.Series[x.Test+"_llama.cpp"]

@@ -9,7 +9,6 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// start starts a server.
 func (o engineOptions) start(ctx context.Context, model string, args ...string) (*Engine, error) {
 	return StartEngine(ctx, o.rouse, "", append([]string{"--model", model}, args...)...)
 }
@@ -18,7 +17,6 @@ func (s *Engine) token(ctx context.Context) error {
 	return s.Post(ctx, pathText, map[string]any{"prompt": "a", "max_tokens": 1})
 }
 
-// starts measures a whole server's start.
 func (o engineOptions) starts(ctx context.Context) ([]report.Measurement, error) {
 	took, err := takeTurns(o.reps, 1, round{took: func() (time.Time, error) {
 		s, err := o.start(ctx, "pico")
@@ -36,10 +34,9 @@ func (o engineOptions) starts(ctx context.Context) ([]report.Measurement, error)
 	return []report.Measurement{m.Gated(m.Rouse.P50 <= 300, "at most 300 ms")}, nil
 }
 
-// naps are sleeps: the milliseconds of each wake, and the resident megabytes before and after that.
+// naps has the milliseconds of each wake, and the resident megabytes before and after.
 type naps struct{ wake, asleep, awake []float64 }
 
-// nap puts the server to sleep, wakes it and asks for a token.
 func (n *naps) nap(ctx context.Context, s *Engine, level int) error {
 	if err := s.Post(ctx, fmt.Sprintf("/sleep?level=%d", level), nil); err != nil {
 		return err
@@ -61,8 +58,6 @@ func (n *naps) nap(ctx context.Context, s *Engine, level int) error {
 	return err
 }
 
-// sleeps measures the 0.5 B model's sleep at both levels: memory, and the wake to the first step (which /wake_up
-// waits for), with the files in the page cache.
 func (o engineOptions) sleeps(ctx context.Context) (ms []report.Measurement, err error) {
 	path, err := half.model(o)
 	if err != nil {

@@ -1,5 +1,5 @@
-// The benchmark files measures the cost of bringing one file to many machines. As root on Linux, machines are processes in network
-// namespaces on one switch, some of which fail; the rates of their links and of the source's are limited both ways.
+// The benchmark files brings one file to many machines: as root on Linux, processes in network namespaces, some of
+// which fail. The rates of links are limited.
 //
 //	go run ./e2e/bench files -o docs/bench/files.json
 package main
@@ -10,11 +10,10 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// fileOptions configures a run.
 type fileOptions struct {
 	reps       int
 	size, rate int // MiB of the file, MiB a second that its source sends
-	nodes      int // machines that fetch at once
+	nodes      int // that fetch at once
 }
 
 func runFiles() {

@@ -17,18 +17,16 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// faults selects faults of machines in mid-transfer. kill kills the last one when it has half of the file. stall stalls
-// the link of the one before it then. spoil makes the one before that send wrong data.
+// kill ends the last machine, stall stalls the link of the one before it, spoil makes the one before that send wrong
+// data.
 type faults struct{ kill, stall, spoil bool }
 
-// outcome of a fetch.
 type outcome struct {
 	took time.Duration
 	sent int64 // by the source
 }
 
-// apart compares the time in which many machines fetch a file, some of which fail, with the time of one, and counts the bytes
-// that the source sends.
+// apart compares many machines that fetch a file with one, in time and bytes of the source.
 func (o fileOptions) apart(ctx context.Context) (ms []report.Measurement, err error) {
 	what := fmt.Sprintf("a file of %d MiB from a source of %d MiB/s, links of %d MiB/s each way; a process and a network namespace each", o.size, o.rate, 2*o.rate)
 	cases := []struct {
@@ -68,7 +66,6 @@ func (o fileOptions) apart(ctx context.Context) (ms []report.Measurement, err er
 	return ms, nil
 }
 
-// stage is a LAN with a source and the file that it has.
 type stage struct {
 	*lan
 	o        fileOptions
@@ -78,7 +75,6 @@ type stage struct {
 	machines []*machineProcess
 }
 
-// newStage begins with a source alone.
 func newStage(ctx context.Context, o fileOptions) (*stage, error) {
 	dir, err := os.MkdirTemp("", "bench-files")
 	if err != nil {
@@ -101,7 +97,6 @@ func newStage(ctx context.Context, o fileOptions) (*stage, error) {
 
 func (s *stage) path(name string) string { return filepath.Join(s.dir, name) }
 
-// close ends all processes, and removes what there was.
 func (s *stage) close() error {
 	for _, p := range s.machines {
 		p.Kill()
@@ -113,7 +108,7 @@ func (s *stage) close() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// begin starts a machine with a link of the given rate in MiB a second, and waits until it listens.
+// begin starts a machine with a link of rate MiB a second.
 func (s *stage) begin(ctx context.Context, rate int, r role) (*machineProcess, error) {
 	host, err := s.add(ctx, rate<<20)
 	if err != nil {
@@ -145,17 +140,15 @@ func (s *stage) begin(ctx context.Context, rate int, r role) (*machineProcess, e
 	return m, nil
 }
 
-// most bounds the machines beside the source: those that fetch at once, and two that come later.
 const most = 10
 
-// machineProcess is another process of this program, in a network namespace.
+// machineProcess is this program again, in a network namespace.
 type machineProcess struct {
 	*Process
 	host int
 	in   io.WriteCloser
 }
 
-// says waits until the process says a word.
 func (p *machineProcess) says(ctx context.Context, word string) error {
 	_, err := p.Until(ctx, word)
 	return err
@@ -167,10 +160,8 @@ func (p *machineProcess) tell() error {
 	return err
 }
 
-// has is the output of a machine that has the file.
 func (s *stage) has() string { return fmt.Sprintf("%s%x", saysHas, sha256.Sum256(s.content)) }
 
-// race lets n machines fetch the file at once.
 func race(ctx context.Context, o fileOptions, n int, f faults) (outcome, error) {
 	s, err := newStage(ctx, o)
 	if err != nil {

@@ -8,17 +8,15 @@ import (
 	"os/exec"
 )
 
-// lan is machines on one switch, each of them a network namespace with an address, and a link whose rate the kernel bounds
-// both ways. None of it is seen in the namespace of who makes it.
+// lan is network namespaces on one switch, with links whose rates the kernel bounds.
 type lan struct {
 	prefix string // of namespaces' names
 	hosts  int
 }
 
-// errNoLAN says that there can be none here.
 var errNoLAN = errors.New("no network namespaces here")
 
-// newLAN makes a switch without machines. An error that wraps errNoLAN says that this machine can't do so, and why.
+// An error wraps errNoLAN if this machine can't make one.
 func newLAN(ctx context.Context) (*lan, error) {
 	if os.Getuid() != 0 {
 		return nil, fmt.Errorf("%w: they need root", errNoLAN)
@@ -30,7 +28,7 @@ func newLAN(ctx context.Context) (*lan, error) {
 	return l, nil
 }
 
-// close removes everything. The processes in it have ended.
+// The processes in it have ended.
 func (l *lan) close() error {
 	var failed error
 	for host := range l.hosts + 1 {
@@ -40,12 +38,11 @@ func (l *lan) close() error {
 	return failed
 }
 
-// name is the namespace of a machine; the switch is number 0.
+// The switch is number 0.
 func (l *lan) name(host int) string { return fmt.Sprint(l.prefix, host) }
 
 func (l *lan) address(host int) string { return fmt.Sprintf("10.83.7.%d", host) }
 
-// add adds a machine with a link of so many bytes a second each way.
 func (l *lan) add(ctx context.Context, bytesPerSecond int) (host int, err error) {
 	l.hosts++
 	_, err = l.sh(ctx, l.hosts, fmt.Sprintf(`rate='root tbf rate %dbit burst 256kb latency 20ms'
@@ -63,13 +60,13 @@ tc -n $lan qdisc add dev $port $rate`, bytesPerSecond*8))
 	return l.hosts, err
 }
 
-// stall has nothing pass a machine's link any more, which nobody is told.
+// stall drops everything silently.
 func (l *lan) stall(ctx context.Context, host int) error {
 	_, err := l.sh(ctx, host, "ip -n $lan link set $port type bridge_slave state 0")
 	return err
 }
 
-// sent is how many bytes a machine has put on its link, with all headers and all that was sent again.
+// sent counts headers, and what was sent again.
 func (l *lan) sent(ctx context.Context, host int) (bytes int64, err error) {
 	out, err := l.sh(ctx, host, "ip netns exec $in cat /sys/class/net/eth0/statistics/tx_bytes")
 	if err == nil {
@@ -78,7 +75,6 @@ func (l *lan) sent(ctx context.Context, host int) (bytes int64, err error) {
 	return bytes, err
 }
 
-// sh runs commands for a machine, until one fails.
 func (l *lan) sh(ctx context.Context, host int, script string) (string, error) {
 	cmd := exec.CommandContext(ctx, "sh", "-ec", script)
 	cmd.Env = append(os.Environ(), "lan="+l.name(0), "in="+l.name(host), fmt.Sprint("port=port", host), "at="+l.address(host))

@@ -20,31 +20,29 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch/peers"
 )
 
-// The words that a machine's process says, a line each.
 const (
 	machineProgram = "machine" // the first argument that makes this program a machine
 
-	saysReady = "it listens"
-	saysHalf  = "it has half of the file"
-	saysHas   = "it has all of the file, " // with this SHA-256
-	// What the log says of a peer that spoils bytes, and of one that has another file.
+	saysReady   = "it listens"
+	saysHalf    = "it has half of the file"
+	saysHas     = "it has all of the file, " // with this SHA-256
 	saysSpoils  = "a peer sends wrong bytes"
 	saysDiffers = "a peer has sent another chunk"
 )
 
-// role configures the process of a machine, as JSON in its argument.
+// role configures a machine, as JSON in its argument.
 type role struct {
-	As     string // source, node, spoiler (a node that spoils what it sends) or liar (which has another file)
-	At     string // where it listens
+	As     string // source, node, spoiler (spoils what it sends) or liar (has another file)
+	At     string
 	Dir    string // a node's cache
 	File   string // what a source or a liar has
 	Ref    string // what a node fetches
 	Secret string
 	Peers  []string
-	Sum    string // SHA-256 of the file that a liar claims to have
+	Sum    string // of the file that a liar claims to have
 }
 
-// machine runs the process of a machine. It listens, fetches when it reads a line, and then ends.
+// machine listens, fetches when it reads a line, and then ends.
 func machine(ctx context.Context, args []string) error {
 	var r role
 	if err := json.Unmarshal([]byte(strings.Join(args, " ")), &r); err != nil {
@@ -96,7 +94,6 @@ func machine(ctx context.Context, args []string) error {
 	return err
 }
 
-// fetch fetches the file, says so, and reads it.
 func (r role) fetch(ctx context.Context, c *fetch.Cache) error {
 	var half sync.Once
 	m, err := c.Fetch(ctx, r.Ref, func(p fetch.Progress) {
@@ -116,7 +113,7 @@ func (r role) fetch(ctx context.Context, c *fetch.Cache) error {
 	return nil
 }
 
-// newLiar answers as a node that has the whole file, and has another one.
+// newLiar answers as a node that has the file, and has another one.
 func newLiar(r role) (http.Handler, error) {
 	secret, err := os.ReadFile(r.Secret)
 	if err != nil {
@@ -137,7 +134,7 @@ func newLiar(r role) (http.Handler, error) {
 	return n, err
 }
 
-// spoiler changes a byte of each chunk that a node sends.
+// spoiler changes a byte of each chunk.
 type spoiler struct{ http.Handler }
 
 func (s spoiler) ServeHTTP(w http.ResponseWriter, r *http.Request) {

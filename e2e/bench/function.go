@@ -16,22 +16,19 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// Limits of one function, alone, in front of its runtime.
+// Limits of one function.
 const (
 	functionGate = 25.0 // MiB resident
 	binaryGate   = 25.0 // MB
 )
 
-// function is "function" with a model server that does nothing.
 type function struct {
 	*Process
 	through api.Endpoint
 }
 
-// token is the token of the control plane.
 const token = "bench"
 
-// startFunction starts one and returns when it answers.
 func (b *localBench) startFunction(ctx context.Context) (*function, error) {
 	file := filepath.Join(b.dir, "token")
 	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
@@ -59,7 +56,6 @@ func (b *localBench) startFunction(ctx context.Context) (*function, error) {
 
 const againstFake = "the same model server, which does nothing, alone"
 
-// functionHop measures requests through the function.
 func (b *localBench) functionHop(ctx context.Context) ([]report.Measurement, error) {
 	bare, err := b.startBare(ctx)
 	if err != nil {
@@ -74,7 +70,6 @@ func (b *localBench) functionHop(ctx context.Context) ([]report.Measurement, err
 	return b.hops(ctx, []hop{bare, {"function", NewClient(f.through), []*Process{f.Process}, gates{added: 100, share: 0.6}}}, loads, "fake", againstFake)
 }
 
-// functionIdle measures what a function takes that does nothing, and its program's size.
 func (b *localBench) functionIdle(ctx context.Context) ([]report.Measurement, error) {
 	f, err := b.startFunction(ctx)
 	if err != nil {

@@ -1,16 +1,12 @@
-// The benchmarks gateway, plan, proxy and record, and the first rows of route, run Go benchmarks of the packages that they measure, and say whether
-// their gates hold:
+// The benchmarks gateway, plan, proxy and record, and the first rows of route, run Go benchmarks:
 //
 //	go run ./e2e/bench gateway -o docs/bench/gateway.json
 //	go run ./e2e/bench plan -o docs/bench/plan.json
 //	go run ./e2e/bench proxy -o docs/bench/proxy.json
 //	go run ./e2e/bench record -o docs/bench/record.json
 //
-// The first measures what keys, limits, order and the access log cost a request together; and what each of 100,000 held requests
-// takes beside its body and its connection. The second measures the cost of decisions as a cluster grows: at rest, with requests
-// for a function that sleeps or is gone, and while many functions wait. The third measures what an open stream holds of a function, and what MLflow's envelope adds to a chat. The last
-// measures what the record of an autoscaler takes, and
-// how long it takes to replay it.
+// gateway: keys, limits, order and the access log; plan: decisions as a cluster grows; proxy: an open stream, and
+// MLflow's envelope; record: an autoscaler's record, and its replay.
 package main
 
 import (
@@ -25,23 +21,21 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// goBenchmark is a benchmark of a package, which is run some times.
 type goBenchmark struct {
-	pkg, name string // the name may choose sub-benchmarks: "Find/(4000|100000)"
+	pkg, name string // may choose sub-benchmarks: "Find/(4000|100000)"
 	each      string // as -benchtime has it
 	rounds    int
-	small     string // its name in a small run, if that is another one
+	small     string // its name in a small run, if another
 	rows      []goRow
 }
 
-// goRow is a row of the report, and where its figures are: the name of a sub-benchmark, and their unit.
+// goRow is a row of the report; of and beside are a sub-benchmark and a unit.
 type goRow struct {
 	report.Measurement
 	of, beside  string
-	scale, most float64 // of a figure, to the row's unit, 0: 1; limit of the median, or of the difference; 0: none
+	scale, most float64 // to the row's unit, 0: 1; limit of the median, or of the difference, 0: none
 }
 
-// goReport runs benchmarks.
 func goReport(all ...goBenchmark) func(context.Context, *report.Run) error {
 	return func(ctx context.Context, r *report.Run) error {
 		for _, b := range all {
@@ -92,7 +86,6 @@ func (b goBenchmark) run(ctx context.Context, small bool) (ms []report.Measureme
 	return ms, nil
 }
 
-// goFigures reads what go test prints of benchmarks: series by "sub-benchmark unit".
 func goFigures(out string) map[string][]float64 {
 	figures := map[string][]float64{}
 	for line := range strings.Lines(out) {
@@ -105,7 +98,7 @@ func goFigures(out string) map[string][]float64 {
 			name = name[:i]
 		}
 		_, sub, _ := strings.Cut(name, "/")
-		for k := 2; k+1 < len(fields); k += 2 { // after the name and the number of iterations: a value and its unit
+		for k := 2; k+1 < len(fields); k += 2 { // a value and its unit
 			if v, err := strconv.ParseFloat(fields[k], 64); err == nil {
 				key := sub + " " + fields[k+1]
 				figures[key] = append(figures[key], v)
@@ -140,7 +133,6 @@ var proxyBenchmarks = []goBenchmark{
 	}}},
 }
 
-// planBenchmark has gates of milliseconds for the two larger clusters.
 func planBenchmark() goBenchmark {
 	b := goBenchmark{pkg: "autoscaler/decide", name: "Cluster", each: "20x", rounds: 3}
 	for k, s := range []struct {
@@ -162,8 +154,8 @@ func planBenchmark() goBenchmark {
 	return b
 }
 
-// recordBenchmark has as many events a second as 16 functions of which 8 have a request every two seconds, 16 that have one every second, and
-// 1,000 of which 100 have one every two seconds.
+// The loads are 16 functions of which 8 have a request every two seconds, 16 with one every second, and 1,000 of which
+// 100 have one every two seconds.
 func recordBenchmark() goBenchmark {
 	b := goBenchmark{pkg: "autoscaler", name: "Record", each: "1000x", rounds: 1}
 	for _, load := range []struct {
@@ -178,7 +170,6 @@ func recordBenchmark() goBenchmark {
 	return b
 }
 
-// chooseBenchmarks are how long it takes to look a prompt up in an index of 1,000 instances, and to pick one of them.
 var chooseBenchmarks = []goBenchmark{
 	{pkg: "activator/route", name: "Find/(4000|100000)", each: "1s", rounds: 5, rows: []goRow{choose("lookup of 4000 tokens", "4000 ns/op", 1e-6, 0.005), choose("lookup of 100000 tokens", "100000 ns/op", 1e-6, 1)}},
 	{pkg: "activator/route", name: "PickOf1000/(4000|16000)", each: "20000x", rounds: 5, rows: []goRow{choose("pick, 4000 tokens", "4000 p99-µs", 1e-3, 0.05), choose("pick, 16000 tokens", "16000 p99-µs", 1e-3, 0.05)}},

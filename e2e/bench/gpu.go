@@ -1,23 +1,19 @@
-// The benchmark gpu makes the measurements that need a CUDA device, and make gpu writes docs/bench/gpu.json:
+// The benchmark gpu makes the measurements that need a CUDA device:
 //
 //	make gpu
 //	make gpu ARGS=--small     # the same code on the processor, in a minute
 //
-// It has five parts. Notes in the report say which was skipped, or failed, and why:
+// Notes in the report say which part was skipped, or failed, and why:
 //
-//  1. vectors: the tests of the engine's CUDA worker, on the device; and pico's answers by it, beside those of the
-//     worker in Go.
-//  2. decode: tokens a second of random weights that fill a good part of the device, 1 to 128 sequences at once. Each
-//     batch is made beside the one before it (async) or after it (sync). The limit is the memory's bandwidth.
-//  3. naps: sleep and wake of 8 and 30 GB of weights, pinned and not, and of level 2; beside the bus.
-//  4. ledger: what `rouse up` says is held of a device, beside nvidia-smi, awake, asleep and unloaded.
-//  5. vllm: vLLM through `rouse up`: the first sleep and later ones, both levels, wake and first token.
+//  1. vectors: the tests of the engine's CUDA worker, and pico's answers.
+//  2. decode: tokens a second of random weights, 1 to 128 sequences at once, async or sync, beside the memory's
+//     bandwidth.
+//  3. naps: sleep and wake of 8 and 30 GB of weights, beside the bus.
+//  4. ledger: what `rouse up` says is held of a device, beside nvidia-smi.
+//  5. vllm: vLLM through `rouse up`: sleeps at both levels, wake and first token.
 //
-// Limits are measured by the same run (probe.py). With --small, torch computes on the processor, the sizes are small,
-// and the simulator replaces vLLM, nvidia-smi and the device of the last two parts. Without torch, the first three
-// parts are skipped. It fails where a part fails, not where one is skipped.
-//
-// It starts processes that end with it, and leaves nothing behind but generated models in the user's cache.
+// Limits are measured by the same run (probe.py). With --small, the processor and the simulator replace the device,
+// vLLM and nvidia-smi.
 package main
 
 import (
@@ -73,7 +69,6 @@ func runGPU() {
 	})
 }
 
-// gpuBench is a run.
 type gpuBench struct {
 	rouse, sim, python, device string
 	small                      bool
@@ -81,14 +76,13 @@ type gpuBench struct {
 	sizes                      []float64
 	vllmModel, models, dir     string
 	facts                      Device
-	noTorch                    error // why torch is missing or unusable; nil if it works
+	noTorch                    error // nil if torch works
 	notes                      []string
 }
 
-// partLimit is how long a part may take: one that hangs is not all of the run.
 const partLimit = time.Hour
 
-// parts runs them one after the other. One that fails does not end the run.
+// One part that fails does not end the run.
 func (b *gpuBench) parts(ctx context.Context, r *report.Run) (failed error) {
 	for _, p := range []struct {
 		name, what string
@@ -116,7 +110,6 @@ func (b *gpuBench) parts(ctx context.Context, r *report.Run) (failed error) {
 	return errors.Join(failed, context.Cause(ctx))
 }
 
-// look finds torch and the device, and measures the limits. It fails where there is no device, and none is done without.
 func (b *gpuBench) look(ctx context.Context) error {
 	size := 1 << 30
 	if b.small {
@@ -152,7 +145,6 @@ func (b *gpuBench) look(ctx context.Context) error {
 		b.others(ctx)
 		return nil
 	}
-	// If torch can't use the device, the parts without torch still run.
 	why := fmt.Errorf("torch %s of %s finds no CUDA device: %s", b.facts.Torch, b.python, b.facts.NoCUDA)
 	if _, err := smi(ctx, nil); err != nil {
 		return fmt.Errorf("%w; %w: run with --small", why, err)
@@ -161,7 +153,6 @@ func (b *gpuBench) look(ctx context.Context) error {
 	return nil
 }
 
-// others notes what of the machine is in the way of figures, which go on all the same.
 func (b *gpuBench) others(ctx context.Context) {
 	ask := func(field string) string {
 		out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu="+field, "--format=csv,noheader", "-i", "0").Output()
@@ -182,7 +173,6 @@ func (b *gpuBench) others(ctx context.Context) {
 	}
 }
 
-// torch is why a part that needs it is skipped.
 func (b *gpuBench) torch() error {
 	if b.noTorch == nil {
 		return nil

@@ -12,10 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// mostAtOnce is the largest batch.
 const mostAtOnce = 128
 
-// batches are how many sequences decode at once.
 func (b *gpuBench) batches() []int {
 	if b.small {
 		return []int{1, 16, mostAtOnce}
@@ -23,7 +21,6 @@ func (b *gpuBench) batches() []int {
 	return []int{1, 2, 4, 8, 16, 32, 64, mostAtOnce}
 }
 
-// decode measures tokens a second by the number of sequences at once, one batch ahead of the device and not.
 func (b *gpuBench) decode(ctx context.Context, p *gpuPart) error {
 	if err := b.torch(); err != nil {
 		return err
@@ -45,7 +42,6 @@ func (b *gpuBench) decode(ctx context.Context, p *gpuPart) error {
 	return nil
 }
 
-// decodeOne does it for one of the two ways.
 func (b *gpuBench) decodeOne(ctx context.Context, p *gpuPart, weights float64, load enginebench.Load, reps int, sync bool) (err error) {
 	way := "async"
 	if sync {
@@ -71,7 +67,7 @@ func (b *gpuBench) decodeOne(ctx context.Context, p *gpuPart, weights float64, l
 			}
 			continue
 		}
-		// A step reads the weights once, and of each sequence half of what it has at the end, on average.
+		// A step reads the weights once, and on average half of what each sequence has at the end.
 		step := total + float64(n)*keysOf(s.model, width)*(float64(load.Prompt)+float64(load.Gen)/2)
 		name := fmt.Sprintf("%d at once, %s", n, way)
 		p.beside(name, "tokens/s", speed.PerSecond(), float64(n)*b.facts.Rates.Device/step, "by the memory's bandwidth")
@@ -81,7 +77,7 @@ func (b *gpuBench) decodeOne(ctx context.Context, p *gpuPart, weights float64, l
 	return nil
 }
 
-// drive is the median of some runs of a load, after one that captures the graph of its size.
+// drive is the median of runs after one that captures the graph of its size.
 func drive(ctx context.Context, s *gpuSubject, load enginebench.Load, reps int) (enginebench.Speed, error) {
 	var all []enginebench.Speed
 	for i := range reps + 1 {

@@ -16,14 +16,12 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// hubVocab is how many tokens it has: the bytes, one that ends, and others that stand for nothing, so that whatever random
-// weights choose can be written.
+// hubVocab is the bytes, an end, and others that stand for nothing, so that what random weights choose can be written.
 const hubVocab = 512
 
-// hubModel is a model as the Hugging Face hub has them, of random weights.
 type hubModel struct{ infertest.Spec }
 
-// vllmWeights are the bytes of the one that vLLM serves.
+// vllmWeights is in bytes.
 const vllmWeights = 8e9
 
 // tensor is a matrix, or a vector of ones where rows is 0.
@@ -50,7 +48,6 @@ func (s hubModel) tensors() []tensor {
 	return list
 }
 
-// vllmFolder generates the folder of a model of random weights, unless it is there.
 func (b *gpuBench) vllmFolder(ctx context.Context) (string, error) {
 	s := hubModel{shapeOf(vllmWeights, hubVocab)}
 	dir := filepath.Join(b.models, fmt.Sprintf("hub-qwen3-%d-layers-of-%d", s.Layers, s.Dim))
@@ -85,7 +82,6 @@ func (s hubModel) write(ctx context.Context, dir string) error {
 	return nil
 }
 
-// writeWeights writes a file of safetensors: the length of a header, which says where each tensor is, and the tensors.
 func (s hubModel) writeWeights(ctx context.Context, path string) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -127,7 +123,7 @@ func (s hubModel) writeWeights(ctx context.Context, path string) (err error) {
 	return w.Flush()
 }
 
-// writeTensor writes values in BF16: ones, or numbers of both signs from 1/64 to 1/32.
+// writeTensor writes BF16: ones, or numbers of both signs from 1/64 to 1/32.
 func writeTensor(w *bufio.Writer, t tensor, rng *rand.Rand) error {
 	var four [8]byte
 	for left := t.values(); left > 0; left -= 4 {
@@ -143,7 +139,6 @@ func writeTensor(w *bufio.Writer, t tensor, rng *rand.Rand) error {
 	return nil
 }
 
-// byteTokenizer is a tokenizer.json in which each byte is a token, and the end is the one with the number 256.
 func byteTokenizer() string {
 	var vocab []string
 	for i := range hubVocab {

@@ -14,11 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// slack is by how much the two may differ: contexts and fragments, which the devices' capacity leaves out.
 const slack = 256 << 20
 
-// ledger compares what rouse up says is held of the device with nvidia-smi: awake, asleep at both levels, unloaded. With
-// --small the simulator stands for vLLM and nvidia-smi; and the engine, which computes on the processor then, holds nothing.
 func (b *gpuBench) ledger(ctx context.Context, p *gpuPart) error {
 	var env []string
 	if b.small {
@@ -51,7 +48,7 @@ func (b *gpuBench) ledger(ctx context.Context, p *gpuPart) error {
 	return b.ledgerOf(ctx, p, "engine", manifest, env)
 }
 
-// ledgerOf does it for the function of a manifest, which is called held.
+// The manifest's function is called held.
 func (b *gpuBench) ledgerOf(ctx context.Context, p *gpuPart, who, manifest string, env []string) error {
 	before, err := smi(ctx, env)
 	if err != nil {
@@ -76,7 +73,6 @@ func (b *gpuBench) ledgerOf(ctx context.Context, p *gpuPart, who, manifest strin
 	return nil
 }
 
-// become brings the function held into a state; it was in the one before it.
 func (u *Up) become(ctx context.Context, state string) error {
 	switch state {
 	case "asleep at level 1":
@@ -94,21 +90,19 @@ func (u *Up) become(ctx context.Context, state string) error {
 	return nil
 }
 
-// settles is how long the two may take to agree: memory is measured after a sleep, and a driver takes its time to say so.
+// settles is how long the two may take to agree.
 const settles = 20 * time.Second
 
-// held is the use of the device, in bytes, by three sources.
 type heldBytes struct {
-	// account is the memory that the ledger has allocated: a sleeper that may be woken at any time counts as if awake.
+	// by the ledger: a sleeper that may be woken at any time counts as if awake
 	account int64
-	// reported is the use that the instance reports. It is measured, or the most that it may use if nvidia-smi does not
-	// name its processes, as in some containers. An awake instance reports nothing.
+	// by the instance: measured, or the most that it may use if nvidia-smi does not name its processes. An awake one
+	// reports nothing.
 	reported int64
-	// used is the use that nvidia-smi shows beyond the use before the test.
+	// by nvidia-smi, beyond the use before the test
 	used int64
 }
 
-// fault returns the contradiction in a state; "" if there is none.
 func (h heldBytes) fault(state string) string {
 	switch {
 	case state == "unloaded" && (h.account != 0 || h.used > slack):
@@ -121,7 +115,6 @@ func (h heldBytes) fault(state string) string {
 	return ""
 }
 
-// compare waits until ledger and nvidia-smi agree, and records their values. It fails if they never agree.
 func (u *Up) compare(ctx context.Context, p *gpuPart, who, state string, before map[string]int64, env []string) error {
 	var h heldBytes
 	deadline := time.Now().Add(settles)
@@ -173,10 +166,10 @@ func (u *Up) held(ctx context.Context, before map[string]int64, env []string) (h
 	return h, nil
 }
 
-// smi is the bytes in use of each device.
+// smi is in bytes.
 func smi(ctx context.Context, env []string) (map[string]int64, error) {
 	program := "nvidia-smi"
-	for _, kv := range env { // where it is found decides, not where this process would find it
+	for _, kv := range env { // where it is found decides
 		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
 			program = filepath.Join(filepath.SplitList(path)[0], program)
 		}
@@ -211,7 +204,7 @@ func smi(ctx context.Context, env []string) (map[string]int64, error) {
 	return used, nil
 }
 
-// function returns a manifest of one function on one GPU that sleeps only on an order.
+// gpuFunction is a manifest of one function that sleeps only on an order.
 func gpuFunction(name string, annotations map[string]string, args ...string) string {
 	var all strings.Builder
 	if annotations["rouse.dev/rehearse"] == "" {
@@ -241,7 +234,6 @@ spec:
 `, name, all.String(), strings.Join(words, ", "))
 }
 
-// completion is the body of a request for a stream of a few greedy tokens.
 func gpuCompletion(model string, tokens int) map[string]any {
 	return map[string]any{"model": model, "prompt": "hello there", "max_tokens": tokens, "temperature": 0, "stream": true}
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// naps measures sleeps and wakes.
 func (b *gpuBench) naps(ctx context.Context, p *gpuPart) error {
 	if err := b.torch(); err != nil {
 		return err
@@ -42,8 +41,8 @@ func (b *gpuBench) naps(ctx context.Context, p *gpuPart) error {
 	return p.goOn(ctx, b.napsAt2(ctx, p))
 }
 
-// tooLarge says why weights of so many bytes can't be measured here; "" if they can. The host holds them while they
-// sleep, and torch rounds what it pins up to powers of two.
+// tooLarge says why size bytes can't be measured. The host holds weights asleep, and torch rounds what it pins up to
+// powers of two.
 func (b *gpuBench) tooLarge(size float64) string {
 	switch {
 	case b.small:
@@ -58,7 +57,7 @@ func (b *gpuBench) tooLarge(size float64) string {
 
 func gigabytes(n float64) string { return fmt.Sprintf("%.3g GB", n/1e9) }
 
-// nap puts the engine to sleep and wakes it. The wake ends with a token.
+// The wake ends with a token.
 func gpuNap(ctx context.Context, s *gpuSubject, level int) (sleep, wake float64, err error) {
 	began := time.Now()
 	if err := s.Sleep(ctx, level, engine.SleepRefuse); err != nil {
@@ -95,7 +94,6 @@ func (b *gpuBench) napsAt1(ctx context.Context, p *gpuPart, size float64, pinned
 	return nil
 }
 
-// napsAt2 measures level 2, whose wake reads a file.
 func (b *gpuBench) napsAt2(ctx context.Context, p *gpuPart) (err error) {
 	if b.fileWeights == 0 {
 		p.note("level 2: left out, --file-weights is 0")
@@ -126,7 +124,6 @@ func (b *gpuBench) napsAt2(ctx context.Context, p *gpuPart) (err error) {
 	return nil
 }
 
-// modelFile generates a GGUF file of BF16 weights of about so many bytes, unless it is there.
 func (b *gpuBench) modelFile(size float64) (string, error) {
 	s := shapeOf(size, 32000)
 	path := filepath.Join(b.models, fmt.Sprintf("qwen3-bf16-%d-layers-of-%d.gguf", s.Layers, s.Dim))
@@ -136,8 +133,7 @@ func (b *gpuBench) modelFile(size float64) (string, error) {
 	return path, infertest.Ensure(path, s)
 }
 
-// makeRoom makes the folder of a model of so many bytes that is to be generated at path, unless it is there. It fails where there
-// is no room for it.
+// It fails where there is no room.
 func (b *gpuBench) makeRoom(path string, size float64) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
@@ -152,7 +148,7 @@ func (b *gpuBench) makeRoom(path string, size float64) error {
 	return nil
 }
 
-// shapeOf is a dense qwen3 model whose weights, in BF16, take about so many bytes.
+// shapeOf is a dense qwen3 model of about so many bytes in BF16.
 func shapeOf(weights float64, vocab int) infertest.Spec {
 	s := infertest.Spec{Arch: "qwen3", Dim: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 12288, Vocab: vocab, Context: 4096, Std: 0.02, Type: gguf.BF16}
 	if weights < 1e9 {

@@ -10,15 +10,14 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// Device is the device that computed, and its software. A processor has no name, driver and memory.
+// Device computed; a processor has no name, driver and memory.
 type Device struct {
 	Name       string `json:"name,omitempty"`
 	Driver     string `json:"driver,omitempty"`
 	Capability string `json:"capability,omitempty"`
-	// Total and Free are bytes on the device, Free before anything ran.
-	Total int64 `json:"total,omitempty"`
-	Free  int64 `json:"free,omitempty"`
-	// HostFree is bytes.
+	// in bytes; Free before anything ran
+	Total    int64  `json:"total,omitempty"`
+	Free     int64  `json:"free,omitempty"`
 	HostFree int64  `json:"hostFree,omitempty"`
 	Torch    string `json:"torch,omitempty"`
 	Python   string `json:"python,omitempty"`
@@ -27,12 +26,11 @@ type Device struct {
 	VLLM     string `json:"vllm,omitempty"`
 	LMCache  string `json:"lmcache,omitempty"`
 	HasCUDA  bool   `json:"hasCuda"`
-	// Unpinned says why memory of the host can't be pinned; "" if it can.
+	// Unpinned says why memory of the host can't be pinned.
 	Unpinned string `json:"unpinned,omitempty"`
-	// NoCUDA says why there is no device, as torch has it.
+	// NoCUDA says why there is no device.
 	NoCUDA string `json:"noCuda,omitempty"`
-	// Rates are bytes a second of copies, measured by this run: the limits that the parts are compared with. A copy on the device
-	// counts both reads and writes.
+	// in bytes a second; a copy on the device counts reads and writes
 	Rates struct {
 		Device         float64 `json:"device,omitempty"`
 		ToDevice       float64 `json:"toDevice,omitempty"` // from memory that is not pinned
@@ -42,7 +40,6 @@ type Device struct {
 	} `json:"rates"`
 }
 
-// gpuPart is one thing that the run shows.
 type gpuPart struct {
 	name, what string
 	row        func(...report.Measurement)
@@ -52,7 +49,7 @@ type gpuPart struct {
 
 func (p *gpuPart) add(name, unit string, value float64) { p.beside(name, unit, value, 0, "") }
 
-// beside adds a row with an upper bound, or a value to compare with; of says which.
+// of says what limit is.
 func (p *gpuPart) beside(name, unit string, value, limit float64, of string) {
 	m := report.Measurement{Name: p.name + ": " + name, What: p.what, Unit: unit, Against: of}
 	switch {
@@ -72,15 +69,14 @@ func (p *gpuPart) note(format string, args ...any) {
 	p.say(p.name + ": " + fmt.Sprintf(format, args...))
 }
 
-// missing is an error for a requirement that a part lacks: the part is skipped.
+// missing is the requirement of a part that is skipped.
 type missing struct{ what string }
 
 func (m missing) Error() string { return m.what }
 
 func lacks(format string, args ...any) error { return missing{fmt.Sprintf(format, args...)} }
 
-// goOn takes in that something failed, and lets the rest of the part go on: nil. It returns the error where nothing can: the run is
-// at its end.
+// goOn records an error, or returns it if the run is at its end.
 func (p *gpuPart) goOn(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -94,7 +90,7 @@ func (p *gpuPart) goOn(ctx context.Context, err error) error {
 	return nil
 }
 
-// end returns the errors of a part that has ended with err. One that lacks something is no error.
+// end returns a part's errors. One that lacks something is none.
 func (p *gpuPart) end(err error) error {
 	if m, is := errors.AsType[missing](err); is && len(p.faults) == 0 {
 		p.note("skipped: %s", m.what)

@@ -12,10 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// patience is how long anything may take: a large model is read from a disk, and compiled for.
 const patience = 20 * time.Minute
 
-// startUp starts `rouse up` with the functions of a manifest, and env besides the environment.
 func (b *gpuBench) startUp(ctx context.Context, manifest string, env ...string) (*Up, error) {
 	dir, err := os.MkdirTemp(b.dir, "up")
 	if err != nil {
@@ -24,16 +22,14 @@ func (b *gpuBench) startUp(ctx context.Context, manifest string, env ...string) 
 	return StartUp(ctx, UpConfig{Rouse: b.rouse, Dir: dir, Manifest: manifest, Args: []string{"--record-size", "0"}, Env: env, Patience: patience})
 }
 
-// firstByte asks for a stream, reads it to its end, and says when its first event was here.
 func (u *Up) firstByte(ctx context.Context, body map[string]any) (time.Duration, error) {
 	first, _, err := u.turn(ctx, body)
 	return first, err
 }
 
-// cachedTokens is where usage says how much of the prompt was there already.
 var cachedTokens = regexp.MustCompile(`"cached_tokens":\s*(\d+)`)
 
-// turn is firstByte, and how many tokens of the prompt were there already; -1 where the stream does not say.
+// turn also returns how many tokens of the prompt were cached; -1: unknown.
 func (u *Up) turn(ctx context.Context, body map[string]any) (first time.Duration, cached int, err error) {
 	cached = -1
 	began := time.Now()
@@ -45,7 +41,6 @@ func (u *Up) turn(ctx context.Context, body map[string]any) (first time.Duration
 	return at.Sub(began), cached, err
 }
 
-// sleep puts a function to sleep, and says how long that took.
 func (u *Up) sleep(ctx context.Context, name string, level api.Level) (time.Duration, error) {
 	only := func(state api.State, level api.Level) func(admin.Function) bool {
 		return func(f admin.Function) bool {

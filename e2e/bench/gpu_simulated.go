@@ -9,8 +9,7 @@ import (
 	"path/filepath"
 )
 
-// simulated puts the simulator where `rouse up` looks for vLLM and nvidia-smi, and makes a device of 80 GiB for it: what it
-// returns is the environment in which they are found.
+// simulated puts the simulator where `rouse up` looks for vLLM and nvidia-smi. It returns the environment.
 func (b *gpuBench) simulated(ctx context.Context) (env []string, err error) {
 	bin := filepath.Join(b.dir, "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {

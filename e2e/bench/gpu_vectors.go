@@ -13,10 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico/corpus"
 )
 
-// testsRan is unittest's last word but one.
 var testsRan = regexp.MustCompile(`Ran (\d+) tests?`)
 
-// vectors runs the tests of the Python worker on the device, and compares pico's answers by the two workers.
 func (b *gpuBench) vectors(ctx context.Context, p *gpuPart) error {
 	if err := b.torch(); err != nil {
 		return err
@@ -41,8 +39,7 @@ func (b *gpuBench) vectors(ctx context.Context, p *gpuPart) error {
 	return b.equal(ctx, p)
 }
 
-// questions returns texts that pico answers with certainty. It has not seen them in training, but they are of the kinds
-// that it knows best.
+// questions has texts that pico has not seen and answers with certainty.
 func questions() (list []string) {
 	g := corpus.New(20, corpus.HeldOut)
 	for i := range 20 {
@@ -51,7 +48,7 @@ func questions() (list []string) {
 	return list
 }
 
-// equal asks both workers the same, with pico and with its adapters. In halves the last bits differ, so the questions are ones whose answer is certain.
+// In halves the last bits differ, so the answers must be certain.
 func (b *gpuBench) equal(ctx context.Context, p *gpuPart) error {
 	var answers [2][]string
 	asked := questions()
@@ -89,7 +86,7 @@ func (b *gpuBench) equal(ctx context.Context, p *gpuPart) error {
 	return nil
 }
 
-// wrap is an error of this form, or nil where err is.
+// wrap is nil where err is.
 func wrap(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

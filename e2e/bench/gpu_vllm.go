@@ -17,8 +17,6 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// vllm measures vLLM as a function: its start, its first sleep and later ones, and how soon it answers afterwards; and what its own
-// connectors keep of a conversation.
 func (b *gpuBench) vllm(ctx context.Context, p *gpuPart) error {
 	env, annotations, args, err := b.vllmFunction(ctx, p)
 	if err != nil {
@@ -44,13 +42,12 @@ func (b *gpuBench) vllm(ctx context.Context, p *gpuPart) error {
 	return nil
 }
 
-// connector is a way in which vLLM keeps the KV cache elsewhere, too.
+// connector keeps vLLM's KV cache elsewhere, too.
 type connector struct {
 	name    string
 	options []string
 }
 
-// connectors are those that can be tried here.
 func (b *gpuBench) connectors() []connector {
 	list := []connector{{"no connector", nil}, {"native connector", []string{"--kv-offloading-size", "8"}}}
 	if b.small || b.facts.LMCache != "" {
@@ -59,7 +56,6 @@ func (b *gpuBench) connectors() []connector {
 	return list
 }
 
-// vllmTurns has a conversation of some thousand tokens with naps between its turns.
 func (b *gpuBench) vllmTurns(ctx context.Context, p *gpuPart, name string, env []string, annotations map[string]string, args []string) error {
 	u, err := b.startUp(ctx, gpuFunction("v", annotations, append(args, "--enable-prompt-tokens-details")...), env...)
 	if err != nil {
@@ -142,10 +138,8 @@ func (b *gpuBench) vllmSleeps(ctx context.Context, p *gpuPart, env []string, ann
 	return nil
 }
 
-// rehearsalWithin is how long an instance may be idle before it is rehearsed.
 const rehearsalWithin = 3 * time.Minute
 
-// vllmRehearsed measures what a rehearsal saves: the sleep of a process that was put to sleep, and woken, while nobody waited.
 func (b *gpuBench) vllmRehearsed(ctx context.Context, p *gpuPart, env []string, annotations map[string]string, args []string) error {
 	with := maps.Clone(annotations)
 	with["rouse.dev/rehearse"] = api.RehearseAlways
@@ -175,7 +169,7 @@ func (b *gpuBench) vllmRehearsed(ctx context.Context, p *gpuPart, env []string, 
 	return nil
 }
 
-// tokenIDs notes whether a stream says the numbers of its tokens where it is asked to: what a stream that goes on elsewhere is continued from.
+// tokenIDs notes whether a stream has its tokens' numbers, by which it can go on elsewhere.
 func (u *Up) tokenIDs(ctx context.Context, p *gpuPart) error {
 	body, told := gpuCompletion("v", 8), 0
 	body["return_token_ids"] = true
@@ -198,7 +192,6 @@ func (u *Up) tokenIDs(ctx context.Context, p *gpuPart) error {
 	return nil
 }
 
-// vllmFunction is the function: the simulator with --small, else vLLM, where it is installed.
 func (b *gpuBench) vllmFunction(ctx context.Context, p *gpuPart) (env []string, annotations map[string]string, args []string, err error) {
 	annotations = map[string]string{"rouse.dev/runtime": "vllm"}
 	if b.small {
@@ -225,7 +218,7 @@ func (b *gpuBench) vllmFunction(ctx context.Context, p *gpuPart) (env []string, 
 	return env, annotations, []string{"--max-model-len", "8192"}, nil
 }
 
-// findVLLM puts vLLM's program on the PATH where only the interpreter has it.
+// The interpreter may have vLLM's program where the PATH has not.
 func (b *gpuBench) findVLLM(ctx context.Context) (env []string, err error) {
 	if b.facts.VLLM == "" {
 		return nil, lacks("vLLM is not installed: %s has no package vllm", b.python)

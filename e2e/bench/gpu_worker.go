@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 
 	"github.com/rouse-dev/rouse/engine"
@@ -16,7 +17,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// subject is an engine over the CUDA worker, which runs.
 type gpuSubject struct {
 	*engine.Engine
 	model model.Config
@@ -24,12 +24,9 @@ type gpuSubject struct {
 	stop  func() error
 }
 
-// open starts the worker with a model, and an engine over it. load's options go with those of the device.
 func (b *gpuBench) open(ctx context.Context, load worker.Load, cfg engine.Config, options map[string]any) (*gpuSubject, error) {
 	all := map[string]any{"device": b.device}
-	for k, v := range options {
-		all[k] = v
-	}
+	maps.Copy(all, options)
 	raw, err := json.Marshal(all)
 	if err != nil {
 		return nil, err
@@ -54,7 +51,7 @@ func (b *gpuBench) open(ctx context.Context, load worker.Load, cfg engine.Config
 		return nil, errors.Join(err, w.Close())
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan error, 1) // Run sends its end
+	done := make(chan error, 1)
 	go func() { done <- s.Run(running) }()
 	s.stop = func() error {
 		cancel()
@@ -63,7 +60,6 @@ func (b *gpuBench) open(ctx context.Context, load worker.Load, cfg engine.Config
 	return s, nil
 }
 
-// attention is how the worker says that it attends.
 func (s *gpuSubject) attention() string {
 	for line := range strings.Lines(s.said.log()) {
 		if i := strings.Index(line, "attention"); i >= 0 {
@@ -73,7 +69,7 @@ func (s *gpuSubject) attention() string {
 	return "unknown"
 }
 
-// weightsOf is how many bytes the weights of a dense model take that a step reads: all matrices once, of width bytes a value.
+// weightsOf is how many bytes a step reads of a dense model's weights.
 func weightsOf(m model.Config, width float64) float64 {
 	q, kv := float64(m.Heads*m.HeadDim), float64(m.KVHeads*m.HeadDim)
 	dim := float64(m.Dim)
@@ -81,12 +77,10 @@ func weightsOf(m model.Config, width float64) float64 {
 	return width * (float64(m.Layers)*layer + float64(m.Vocab)*dim)
 }
 
-// keysOf is how many bytes of keys and values a token has.
 func keysOf(m model.Config, width float64) float64 {
 	return 2 * width * float64(m.Layers*m.KVHeads*m.HeadDim)
 }
 
-// width is how many bytes a value has where the worker computes.
 func (b *gpuBench) width() float64 {
 	if b.device == "cpu" {
 		return 4

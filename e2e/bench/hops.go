@@ -22,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
-// hop is a server: the bare one, or programs that stand before one of the same.
+// hop is the bare server, or programs before one.
 type hop struct {
 	name string
 	*Client
@@ -30,7 +30,7 @@ type hop struct {
 	gates
 }
 
-// gates are limits of what a hop may cost; 0: there is none.
+// gates of 0 are none.
 type gates struct {
 	added   float64 // microseconds of a request, one at a time
 	stream  float64 // microseconds of a stream, one at a time
@@ -45,7 +45,6 @@ func (h hop) stop() {
 	}
 }
 
-// sum adds up something of all programs.
 func (h hop) sum(of func(*Process) (float64, error)) (all float64, err error) {
 	for _, p := range h.programs {
 		v, err := of(p)
@@ -57,20 +56,17 @@ func (h hop) sum(of func(*Process) (float64, error)) (all float64, err error) {
 	return all, nil
 }
 
-// load is a kind of request, and how many clients send at once.
 type load struct {
 	name   string
 	tokens int
 	atOnce int
 }
 
-// manyAtOnce is the largest number.
 const manyAtOnce = 32
 
-// loads are answers of JSON, and streams of events.
 var loads = []load{{"JSON", 1, 1}, {"JSON", 1, 8}, {"JSON", 1, manyAtOnce}, {"a stream of 100 events", 100, 1}, {"a stream of 100 events", 100, 8}}
 
-// reverseProxy as the first argument makes this program Go's own proxy before the server at a URL.
+// reverseProxy as the first argument makes this program Go's own proxy.
 const reverseProxy = "reverse-proxy"
 
 func serveReverseProxy(args []string) error {
@@ -79,14 +75,14 @@ func serveReverseProxy(args []string) error {
 		return err
 	}
 	p := httputil.NewSingleHostReverseProxy(target)
-	p.Transport = &http.Transport{MaxIdleConnsPerHost: 2 * manyAtOnce} // with net/http's default of 2 it dials for most requests
+	p.Transport = &http.Transport{MaxIdleConnsPerHost: 2 * manyAtOnce} // net/http's default is 2
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	fmt.Printf("listening on http://%s\n", l.Addr())
 	whole := func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body) // else a server that answers before it has read all of it cuts the answer: golang/go#40747
+		body, err := io.ReadAll(r.Body) // an early answer would be cut: golang/go#40747
 		if err != nil {
 			return
 		}
@@ -96,7 +92,6 @@ func serveReverseProxy(args []string) error {
 	return (&http.Server{Handler: http.HandlerFunc(whole), ReadHeaderTimeout: time.Minute}).Serve(l)
 }
 
-// startBare starts a model server that does nothing.
 func (b *localBench) startBare(ctx context.Context) (hop, error) {
 	port, err := process.FreePort()
 	if err != nil {
@@ -106,7 +101,7 @@ func (b *localBench) startBare(ctx context.Context) (hop, error) {
 	return hop{Client: NewClient(api.Endpoint("http://127.0.0.1:" + port)), programs: []*Process{fake}}, err
 }
 
-// startLlamaSwap starts it as it comes, but with room for as many requests as Rouse has: it refuses the eleventh.
+// llama-swap refuses the eleventh request by default.
 func (b *localBench) startLlamaSwap(ctx context.Context) (hop, error) {
 	program, err := exec.LookPath("llama-swap")
 	if err != nil {
@@ -124,7 +119,7 @@ func (b *localBench) startLlamaSwap(ctx context.Context) (hop, error) {
 	return hop{name: "llama-swap", Client: NewClient(api.Endpoint("http://" + at)), programs: []*Process{p}}, err
 }
 
-// hops measures servers in turns, the first of which is bare.
+// The first server is bare.
 func (b *localBench) hops(ctx context.Context, servers []hop, loads []load, model, against string) ([]report.Measurement, error) {
 	var took, rate, processor []report.Measurement
 	memory, err := private(ctx, servers, chat(model, 1, false), oneAwake)
@@ -161,7 +156,6 @@ func (b *localBench) hops(ctx context.Context, servers []hop, loads []load, mode
 
 const oneAwake = "with one instance awake"
 
-// private measures the memory of servers after a request more.
 func private(ctx context.Context, servers []hop, body []byte, when string) (all []report.Measurement, err error) {
 	for _, h := range servers[1:] {
 		if err := h.Post(ctx, pathChat, body); err != nil {
@@ -180,10 +174,8 @@ func private(ctx context.Context, servers []hop, body []byte, when string) (all 
 	return all, nil
 }
 
-// series are the rounds of one server under one load.
 type series struct{ took, rate, processor []float64 }
 
-// series asks the servers in turns.
 func (b *localBench) series(ctx context.Context, servers []hop, l load, body []byte) ([]series, error) {
 	all := make([]series, len(servers))
 	for n := range b.rounds(15) + 1 {

@@ -8,7 +8,6 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// Limits of "rouse up" itself.
 const (
 	readyGate  = 300.0 // ms
 	memoryGate = 40.0  // MiB
@@ -16,7 +15,6 @@ const (
 	idleFor    = 20 * time.Second
 )
 
-// up measures the way from the exec of "rouse up" to its first answer.
 func (b *localBench) up(ctx context.Context) ([]report.Measurement, error) {
 	var took []float64
 	for range b.rounds(20) {
@@ -38,7 +36,6 @@ func (b *localBench) up(ctx context.Context) ([]report.Measurement, error) {
 	return []report.Measurement{m.Gated(m.Rouse.P50 <= readyGate, "p50 ≤ %g ms", readyGate)}, nil
 }
 
-// idle measures what rouse up takes while nothing happens.
 func (b *localBench) idle(ctx context.Context) ([]report.Measurement, error) {
 	s, err := b.startServer(ctx, "")
 	if err != nil {
@@ -85,7 +82,7 @@ func (b *localBench) idle(ctx context.Context) ([]report.Measurement, error) {
 	}, nil
 }
 
-// share is the share of one processor that a process takes while it is left alone, in percent.
+// share is in percent of one processor.
 func share(ctx context.Context, p *Process, length time.Duration) (float64, error) {
 	time.Sleep(time.Second) // what was asked before ends
 	began := time.Now()

@@ -15,10 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/functions/functionstest"
 )
 
-// fakeRuntime as the first argument makes this program a model server that does nothing.
 const fakeRuntime = "fake-runtime"
 
-// programs has what the first argument may name: the benchmarks, and the processes that they start.
 var programs = map[string]func(){
 	"local":         runLocal,
 	"cluster":       runCluster,
@@ -48,7 +46,6 @@ func main() {
 	exit(fmt.Errorf("the first argument is to be one of %s", strings.Join(slices.Sorted(maps.Keys(programs)), ", ")))
 }
 
-// exit ends the process, with status 1 if err is not nil.
 func exit(err error) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", strings.Join(os.Args[:min(2, len(os.Args))], " "), err)
@@ -84,16 +81,14 @@ func runLocal() {
 	})
 }
 
-// localBench is one run.
 type localBench struct {
-	rouse, function string  // the programs under test
+	rouse, function string  // under test
 	self            string  // this program
 	dir             string  // for sockets and manifests; short, a socket's path has 107 bytes
 	effort          float64 // scales the number of rounds
 	small           bool    // everything once
 }
 
-// rounds scales a number of rounds.
 func (b *localBench) rounds(n int) int {
 	if b.small {
 		return 2
@@ -101,10 +96,8 @@ func (b *localBench) rounds(n int) int {
 	return max(2, int(float64(n)*b.effort))
 }
 
-// while is how long something goes on.
 func (b *localBench) while(d time.Duration) time.Duration { return report.Sized(b.small, d, d/20) }
 
-// parts are the measurements, in order.
 func (b *localBench) parts() []report.Part {
 	return []report.Part{
 		{Name: "asleep", Measure: b.asleep},

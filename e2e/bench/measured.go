@@ -1,4 +1,4 @@
-// The part measured writes docs/measured.md, the document of all figures, from the reports in docs/bench.
+// The part measured writes docs/measured.md from the reports in docs/bench.
 //
 //	go run ./e2e/bench measured
 package main
@@ -15,7 +15,6 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// section is a report's place in the document.
 type section struct {
 	file  string // in docs/bench, without .json
 	title string
@@ -64,7 +63,6 @@ func writeMeasured() {
 	exit(err)
 }
 
-// document is the text of docs/measured.md. dir has the reports.
 func document(dir string) (string, error) {
 	var b strings.Builder
 	b.WriteString(head)
@@ -97,7 +95,7 @@ func (s section) write(b *strings.Builder, r report.Report) {
 		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s |\n", cell(m.Name), amount(m.Rouse.P50, m.Unit), figure(m.Rouse.P95), beside, difference, ratio, cell(target(m)))
 	}
 	b.WriteString("\n")
-	// Neighbours that measure the same in other circumstances are explained once.
+	// Neighbours that measure the same are explained once.
 	for rest := r.Measurements; len(rest) > 0; {
 		m, names := rest[0], []string(nil)
 		for len(rest) > 0 && rest[0].What == m.What && rest[0].Against == m.Against && rest[0].Note == m.Note {
@@ -118,7 +116,6 @@ func (s section) write(b *strings.Builder, r report.Report) {
 	}
 }
 
-// target returns a measurement's gate, and whether it was met.
 func target(m report.Measurement) string {
 	switch {
 	case m.Held == nil:
@@ -129,18 +126,16 @@ func target(m report.Measurement) string {
 	return "**missed**: " + m.Gate
 }
 
-// first is the load average of the last minute.
 func first(loads string) string {
 	load, _, _ := strings.Cut(loads, " ")
 	return load
 }
 
-// cell is text in a cell of a table.
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
 func amount(v float64, unit string) string { return figure(v) + " " + unit }
 
-// figure has three digits that count, and all of those before the point.
+// figure has three significant digits.
 func figure(v float64) string {
 	if v == 0 {
 		return "0"

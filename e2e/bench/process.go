@@ -9,24 +9,20 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// startEngine starts an engine with pico on a Unix socket and returns when it listens.
 func (b *localBench) startEngine(ctx context.Context) (*Engine, error) {
 	return StartEngine(ctx, b.rouse, api.Endpoint("unix:"+filepath.Join(b.dir, "e.sock")), "--model", "pico")
 }
 
-// startServer starts "rouse up" on a free port, with the functions of a manifest
-// or, if it is empty, with the built-in one. It returns when it says that it is ready.
 func (b *localBench) startServer(ctx context.Context, manifest string) (*Up, error) {
 	return StartUp(ctx, UpConfig{Rouse: b.rouse, Dir: b.dir, Manifest: manifest, Args: []string{"--no-gpu"}})
 }
 
-// round is a measurement of one side: what begins it is not measured.
 type round struct {
 	before func() error
 	took   func() (time.Time, error) // when what is measured has ended
 }
 
-// takeTurns lets the sides take turns, and returns the milliseconds of each. The first few rounds warm up.
+// The first warm rounds do not count.
 func takeTurns(rounds, warm int, sides ...round) ([][]float64, error) {
 	series := make([][]float64, len(sides))
 	for i := range rounds + warm {

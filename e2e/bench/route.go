@@ -1,15 +1,12 @@
-// The benchmark route measures how instances are chosen, and says whether the gates hold:
+// The benchmark route measures how instances are chosen:
 //
 //	go run ./e2e/bench route -rouse bin/rouse -o docs/bench/route.json
 //
 // It measures:
 //
-//  1. How long it takes to look a prompt up in an index of 1,000 instances, hashing included, and to pick one of them by it.
-//  2. How many tokens of the prompts of a trace of conversations are found in caches. The engines are processes (rouse
-//     engine serve with the model that ships with Rouse), and report these tokens in
-//     usage.prompt_tokens_details.cached_tokens. The activator, in this process, has one engine, then four. Then two
-//     activators that take the requests at random have four, without and with sessions. Last, four engines run without
-//     an activator, and each request goes to the least busy one.
+//  1. How long it takes to look a prompt up in an index of 1,000 instances, and to pick one by it.
+//  2. How many tokens of the prompts of conversations are found in caches: with one engine, then four, behind one
+//     activator, or two without and with sessions; last, each request goes to the least busy engine.
 package main
 
 import (
@@ -36,12 +33,10 @@ import (
 
 const (
 	routeEngines = 4
-	// clients ask at once.
-	clients = 8
-	turns   = 6
-	// slots is how many requests an engine takes at once.
-	slots     = 8
-	modelName = "m"
+	clients      = 8
+	turns        = 6
+	slots        = 8
+	modelName    = "m"
 )
 
 func runRoute() {
@@ -54,8 +49,7 @@ func runRoute() {
 	})
 }
 
-// traces plays the trace at one engine and at four, routed in four ways. Each play has words of its own, so that none
-// finds in caches what another has left there.
+// Each play has words of its own, so that none finds what another has left in caches.
 func traces(ctx context.Context, r *report.Run, program string) error {
 	conversations := report.Sized(r.Small, 48, clients)
 	dir, err := os.MkdirTemp("", "route")
@@ -111,11 +105,9 @@ func traces(ctx context.Context, r *report.Run, program string) error {
 	return nil
 }
 
-// ask sends a chat request, and reads the answer.
 type ask func(ctx context.Context, body, answer any) error
 
-// front sends to any of some activators that know the engines, and nothing of each other; without one, to the engine that has the fewest
-// requests, and of several any. end ends them.
+// front sends to any of some activators that know the engines; without one, to the least busy engine.
 func front(activators int, engines []*Client) (do ask, end func(), err error) {
 	transport := api.NewTransport(64)
 	ends := []func(){transport.CloseIdleConnections}
@@ -166,14 +158,13 @@ func front(activators int, engines []*Client) (do ask, end func(), err error) {
 	}, end, nil
 }
 
-// message is one of a conversation.
 type message struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
 }
 
-// play plays the trace, and returns the share of the tokens of prompts that were in caches. In each turn the
-// conversations come in another order, so that the next request does not depend on which engine has just become free.
+// play returns the share of prompt tokens that were in caches. The conversations come in another order in each turn, so
+// that the next request does not depend on which engine became free.
 func play(ctx context.Context, seed, conversations int, sessions bool, do ask) (float64, error) {
 	var mu sync.Mutex // guards both
 	prompts, cached := 0, 0
@@ -220,7 +211,7 @@ func play(ctx context.Context, seed, conversations int, sessions bool, do ask) (
 	return float64(cached) / float64(prompts), nil
 }
 
-// randomWords are some that the model has a token for each of, in an order of their own.
+// The model has a token for each word.
 func randomWords(seed, of, n int) string {
 	r := rand.New(rand.NewPCG(uint64(seed), uint64(of)))
 	list := strings.Fields("apple pear plum lemon grape melon cherry mango")

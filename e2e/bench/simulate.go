@@ -1,17 +1,15 @@
-// The benchmark simulate replays generated traces against all policies, and says whether the gates hold:
+// The benchmark simulate replays generated traces against all policies:
 //
 //	go run ./e2e/bench simulate -o docs/bench/simulate.json
 //
 // It measures:
 //
-//  1. GPU-hours at equal p95 time to first token, on the generator's default trace (12 functions, 24 h), with a GPU for
-//     each pod that a policy may want. The knob of each policy is set to hold the target with the fewest GPU-hours. For
-//     several targets and seeds.
-//  2. Times to first token and GPU-hours on harsh days (simulate_harsh.go), each policy with its defaults: at most the p95 of
-//     stock Knative.
-//  3. The same on ordinary days beside the newest peers (simulate_peers.go).
+//  1. GPU-hours at equal p95 time to first token, on the default trace, each policy set to hold the target with the
+//     fewest.
+//  2. Harsh days (simulate_harsh.go), each policy with its defaults.
+//  3. Ordinary days beside the newest peers (simulate_peers.go).
 //
-// Time is virtual, and the figures are the same on every machine.
+// Time is virtual: the figures are the same on every machine.
 package main
 
 import (
@@ -27,7 +25,6 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// simulations is one run.
 type simulations struct {
 	seeds int
 	day   time.Duration
@@ -41,7 +38,6 @@ func runSimulate(ctx context.Context, r *report.Run) error {
 		report.Part{Name: "peers", Measure: func(ctx context.Context) ([]report.Measurement, error) { return b.days(ctx, ordinary) }})
 }
 
-// each runs do for every seed, as many at once as there are processors.
 func (b *simulations) each(do func(k int, seed uint64) error) error {
 	var all errgroup.Group
 	all.SetLimit(runtime.GOMAXPROCS(0))
@@ -51,7 +47,7 @@ func (b *simulations) each(do func(k int, seed uint64) error) error {
 	return all.Wait()
 }
 
-// length of a day: with -small an hour, of an office half a day, for it is empty at night.
+// With -small it is an hour, of an office half a day, which is empty at night.
 func (b *simulations) length(load simulate.Load) time.Duration {
 	if load == simulate.Office {
 		return max(b.day, 12*time.Hour)
@@ -59,12 +55,11 @@ func (b *simulations) length(load simulate.Load) time.Duration {
 	return b.day
 }
 
-// targets are those for which GPU-hours are compared.
 var targets = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second}
 
 // hours is 1.
 func (b *simulations) hours(ctx context.Context) ([]report.Measurement, error) {
-	const gpus = 16 // no function waits for one: more change nothing
+	const gpus = 16 // no function waits for one
 	var ms []report.Measurement
 	for _, target := range targets {
 		fmt.Fprintln(os.Stderr, "searching for", target)
@@ -112,7 +107,6 @@ func (b *simulations) hours(ctx context.Context) ([]report.Measurement, error) {
 	return ms, nil
 }
 
-// said describes the chosen knobs.
 func said(rs []simulate.Result) (s string) {
 	for k, r := range rs {
 		if k > 0 {

@@ -10,7 +10,6 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// day is a world and a load in which policies are compared with their own defaults.
 type day struct {
 	name, what string
 	cfg        simulate.Config
@@ -19,7 +18,6 @@ type day struct {
 	public     string // the trace is written and read in this shape
 }
 
-// harsh are days on which something is as it should not be.
 var harsh = []day{
 	{name: "slow sleepers", what: "4 GPUs, every second model takes 10 s and 0.5 s a GiB for each sleep", cfg: simulate.Config{Devices: 4, SlowSleep: true}},
 	{name: "slow and slow first sleeps", what: "4 GPUs, every second model as slow, the others pinning host memory at the first sleep of a process", cfg: simulate.Config{Devices: 4, SlowSleep: true, Pinned: true}},
@@ -28,7 +26,6 @@ var harsh = []day{
 	{name: "all of it", what: "4 GPUs of 2 nodes, of which one leaves about every two hours; GPUs are shared, sleeps are slow", cfg: simulate.Config{Devices: 4, Nodes: 2, Shared: true, SlowSleep: true, Pinned: true}, churn: 2 * time.Hour},
 }
 
-// days runs all policies on days.
 func (b *simulations) days(ctx context.Context, days []day) ([]report.Measurement, error) {
 	var ms []report.Measurement
 	for _, d := range days {
@@ -58,7 +55,6 @@ func (b *simulations) days(ctx context.Context, days []day) ([]report.Measuremen
 	return ms, nil
 }
 
-// measurements are p95 and GPU-hours of rs, by seed and policy.
 func (d *day) measurements(rs [][]simulate.Result) []report.Measurement {
 	series := func(j int, of func(simulate.Result) float64) (s []float64) {
 		for _, r := range rs {

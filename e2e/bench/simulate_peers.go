@@ -8,7 +8,6 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
 )
 
-// ordinary are days on which the newest peers are compared.
 var ordinary = []day{
 	{name: "mix, 16 GPUs", what: "the default trace on 16 GPUs", cfg: simulate.Config{Devices: 16}},
 	{name: "mix, 4 GPUs", what: "the default trace on 4 GPUs", cfg: simulate.Config{Devices: 4}},
@@ -20,7 +19,6 @@ var ordinary = []day{
 	{name: "40 small models, 4 shared GPUs", what: "40 functions that share 4 GPUs by memory", cfg: simulate.Config{Devices: 4, Shared: true}, shape: simulate.Shape{Functions: 40, Rate: 600}},
 }
 
-// trace makes d's trace.
 func (d *day) trace() (simulate.Trace, error) {
 	t, err := simulate.Generate(d.shape)
 	if err != nil || d.public == "" {

@@ -12,19 +12,16 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// Limits, in milliseconds: of a wake that takes no time, and of what many at once add.
+// Limits, in milliseconds.
 const (
 	wakeGate  = 2.0
 	crowdGate = 2000.0
 	crowd     = 100
 )
 
-// pause is how long a function sleeps before it is asked: until then its memory has been
-// measured, its grant is out, and what else the sleep set in motion has ended.
+// pause is how long a function sleeps before it is asked: its memory is measured then, and its grant is out.
 const pause = 500 * time.Millisecond
 
-// simulated is a manifest of functions whose model server, a simulated vLLM, loads,
-// sleeps and wakes in no time.
 func simulated(names ...string) string {
 	var all strings.Builder
 	for _, name := range names {
@@ -43,7 +40,6 @@ spec:
 	return all.String()
 }
 
-// putSimulator builds the simulator as vllm, where "rouse up" finds it.
 func (b *localBench) putSimulator(ctx context.Context) error {
 	bin := filepath.Join(b.dir, "bin")
 	if err := Build(ctx, filepath.Join(bin, "vllm"), Simulator); err != nil {
@@ -52,14 +48,12 @@ func (b *localBench) putSimulator(ctx context.Context) error {
 	return os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
-// pathText is the path of requests to the simulator, and completion their body.
 const pathText = "/v1/completions"
 
 func completion(model string) []byte {
 	return fmt.Appendf(nil, `{"model":%q,"prompt":"hello","max_tokens":4,"temperature":0,"stream":true}`, model)
 }
 
-// wakeOne measures the way from asleep to the first byte where the wake itself takes no time.
 func (b *localBench) wakeOne(ctx context.Context) ([]report.Measurement, error) {
 	if err := b.putSimulator(ctx); err != nil {
 		return nil, err
@@ -74,7 +68,7 @@ func (b *localBench) wakeOne(ctx context.Context) ([]report.Measurement, error) 
 	if _, err := door.First(ctx, pathText, body, nil); err != nil {
 		return nil, err
 	}
-	rest := func() error { // a process that has not run for that long is slower, asleep or not
+	rest := func() error { // a process that has not run for that long is slower
 		return sleep(ctx, b.while(pause))
 	}
 	ask := func() (time.Time, error) { return door.First(ctx, pathText, body, nil) }
@@ -91,7 +85,6 @@ func (b *localBench) wakeOne(ctx context.Context) ([]report.Measurement, error) 
 	return []report.Measurement{m.Gated(m.Rouse.P50 <= wakeGate, "p50 ≤ %g ms", wakeGate)}, nil
 }
 
-// wakeCrowd measures many sleepers that are all asked in the same moment.
 func (b *localBench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 	if err := b.putSimulator(ctx); err != nil {
 		return nil, err
@@ -115,7 +108,7 @@ func (b *localBench) wakeCrowd(ctx context.Context) ([]report.Measurement, error
 	})
 }
 
-// wokenAtOnce starts functions of a server, a few at a time, and then asks all in the same moment, asleep and awake in turns.
+// The functions start a few at a time.
 func wokenAtOnce(ctx context.Context, of func(name string) *Client, names []string, rounds int, server string, rest func() error) ([]report.Measurement, error) {
 	const few = 5 // starts are not measured
 	for i := 0; i < len(names); i += few {
@@ -145,7 +138,7 @@ func wokenAtOnce(ctx context.Context, of func(name string) *Client, names []stri
 	return []report.Measurement{m.Gated(added <= crowdGate, "p95 at most %g ms above the p95 of functions that are awake (it is %.1f)", crowdGate, added)}, nil
 }
 
-// streams asks functions, each by its client, in the same moment and returns how long each took to its first byte, in milliseconds.
+// streams returns milliseconds to the first byte.
 func streams(ctx context.Context, of func(name string) *Client, names []string) ([]float64, error) {
 	return AtOnce(len(names), func(i int) (time.Duration, error) {
 		began := time.Now()

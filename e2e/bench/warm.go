@@ -9,10 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// warmGates limit what rouse up may cost a request.
 var warmGates = gates{added: 250, stream: 120, share: 0.5, private: 8}
 
-// manifest declares a function with room for many requests at once; runtime are lines of its container.
 func manifest(model, container string) string {
 	return fmt.Sprintf(`apiVersion: serving.knative.dev/v1
 kind: Service
@@ -29,12 +27,10 @@ spec:
 %s`, model, 2*manyAtOnce, container)
 }
 
-// fake is the manifest of a function whose model server does nothing.
 func (b *localBench) fake() string {
 	return manifest("fake", fmt.Sprintf("        command: [%q, %s, -port, $(PORT)]\n", b.self, fakeRuntime))
 }
 
-// warmBeside measures Rouse, Go's ReverseProxy and llama-swap before servers of one program, which does nothing.
 func (b *localBench) warmBeside(ctx context.Context) ([]report.Measurement, error) {
 	bare, err := b.startBare(ctx)
 	if err != nil {
@@ -62,7 +58,6 @@ func (b *localBench) warmBeside(ctx context.Context) ([]report.Measurement, erro
 	return b.hops(ctx, servers, loads, "fake", againstFake)
 }
 
-// warmEngine measures rouse up before the engine.
 func (b *localBench) warmEngine(ctx context.Context) ([]report.Measurement, error) {
 	e, err := b.startEngine(ctx)
 	if err != nil {

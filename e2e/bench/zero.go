@@ -7,13 +7,12 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// Limits of what a start from zero may take longer than the runtime alone, in milliseconds.
+// Limits, in milliseconds more than the runtime alone.
 const (
 	asleepGate = 2.0
 	goneGate   = 10.0
 )
 
-// asleep measures the way from asleep to the first byte.
 func (b *localBench) asleep(ctx context.Context) ([]report.Measurement, error) {
 	e, err := b.startEngine(ctx)
 	if err != nil {
@@ -52,7 +51,6 @@ func (b *localBench) asleep(ctx context.Context) ([]report.Measurement, error) {
 	})
 }
 
-// gone measures the way from no process to the first byte.
 func (b *localBench) gone(ctx context.Context) ([]report.Measurement, error) {
 	s, err := b.startServer(ctx, "")
 	if err != nil {
@@ -82,7 +80,6 @@ func (b *localBench) gone(ctx context.Context) ([]report.Measurement, error) {
 	})
 }
 
-// asleepOrGone compares Rouse with the runtime alone, whose round prepares both.
 func asleepOrGone(ctx context.Context, rounds, warm int, s *Up, body []byte, alone round, most float64, m report.Measurement) ([]report.Measurement, error) {
 	took, err := takeTurns(rounds, warm, alone, round{took: func() (time.Time, error) { return s.Door.First(ctx, pathChat, body, nil) }})
 	if err != nil {

@@ -14,9 +14,8 @@ import (
 //go:embed certs.sh
 var certs string
 
-// certify makes the cluster's certificates and the administrator's kubeconfig in the node's folder, unless they exist.
-// There is one authority, one certificate for the API server, one for the administrator, which every part of the
-// control plane uses, and one key that signs service account tokens.
+// certify makes certificates and the administrator's kubeconfig, unless they exist: one authority, one certificate for
+// the API server, one for the administrator and the control plane, and one key for tokens.
 func certify(p Places) error {
 	if _, err := os.Stat(p.Kubeconfig()); err == nil {
 		return nil

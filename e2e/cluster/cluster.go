@@ -16,11 +16,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Cluster is a cluster that runs. Its methods may be called from any goroutine.
+// Cluster is a running cluster. It is safe for concurrent use.
 type Cluster struct {
 	Kubeconfig string
-	IngressURL string // of the ingress, for requests with a function's host
-	Bin        string // a folder with kubectl and kn, for PATH
+	IngressURL string // for requests with a function's host
+	Bin        string // has kubectl and kn
 
 	places Places
 	record *record
@@ -48,7 +48,7 @@ func Running(p Places) (*Cluster, error) {
 	return open(p, r), nil
 }
 
-// Ready says whether the cluster has been brought up as a whole.
+// Ready reports whether the cluster was brought up as a whole.
 func (c *Cluster) Ready() bool { return c.record.Ready }
 
 // Env is the environment in which kubectl and kn use this cluster.
@@ -62,27 +62,27 @@ func (c *Cluster) command(ctx context.Context, name string, args ...string) *exe
 	return cmd
 }
 
-// Kubectl runs kubectl and returns its output. The error of a failed command has its standard error.
+// Kubectl returns kubectl's output.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return output(c.command(ctx, "kubectl", args...))
 }
 
-// Client returns a client for frequent requests: a process for each costs more.
+// Client is for frequent requests: a process for each costs more.
 func (c *Cluster) Client() (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	config.QPS = -1 // no limit
+	config.QPS = -1
 	return kubernetes.NewForConfig(config)
 }
 
-// Kn runs kn and returns its output.
+// Kn returns kn's output.
 func (c *Cluster) Kn(ctx context.Context, args ...string) (string, error) {
 	return output(c.command(ctx, "kn", args...))
 }
 
-// output runs a command and returns its standard output; an error has its standard error.
+// output returns a command's standard output; an error has its standard error.
 func output(cmd *exec.Cmd) (string, error) {
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
@@ -92,8 +92,7 @@ func output(cmd *exec.Cmd) (string, error) {
 	return out.String(), nil
 }
 
-// Load puts images into the node: archives as "docker save" and this project's
-// image builder write them. It replaces an image of the same name.
+// Load puts images into the node, from archives of "docker save".
 func (c *Cluster) Load(ctx context.Context, tars ...string) error {
 	err := until(ctx, 30*time.Second, func() error {
 		_, err := output(c.record.in(ctx, filepath.Join(c.Bin, "ctr"), "version"))
@@ -131,8 +130,8 @@ func (c *Cluster) Services(ctx context.Context) ([]ServiceStatus, error) {
 	return c.super.list(ctx)
 }
 
-// StopKubelet stops the kubelet, as if the node hung: pods continue without supervision.
+// StopKubelet stops the kubelet, as if the node hung: pods continue.
 func (c *Cluster) StopKubelet(ctx context.Context) error { return c.super.stop(ctx, "kubelet") }
 
-// StartKubelet starts the kubelet that was stopped.
+// StartKubelet starts it again.
 func (c *Cluster) StartKubelet(ctx context.Context) error { return c.super.start(ctx, "kubelet") }

@@ -10,9 +10,7 @@ import (
 	"strings"
 )
 
-// Collect writes what is needed to see why something failed into dir: the state
-// of all objects that matter, events, and the logs of pods and of the node's own
-// programs. It collects what it can; its error tells what it could not.
+// Collect writes to dir what shows why something failed. Its error tells what it could not collect.
 func (c *Cluster) Collect(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("collect logs: %w", err)
@@ -30,13 +28,12 @@ func (c *Cluster) Collect(ctx context.Context, dir string) error {
 		out, err := c.Kubectl(ctx, strings.Fields(args)...)
 		errs = append(errs, err, os.WriteFile(filepath.Join(dir, file), []byte(out), 0o644))
 	}
-	// The kubelet's own files have the logs of pods that are gone, too. A log that is removed meanwhile is left out.
+	// The kubelet's files have the logs of pods that are gone, too.
 	_, err := output(exec.CommandContext(ctx, "cp", "-r", c.places.node("log"), filepath.Join(dir, "node")))
 	return errors.Join(append(errs, err)...)
 }
 
-// Unhealthy says which nodes and which pods of the cluster's own namespaces are not as they ought to be, a line each:
-// why a test fails that has nothing to do with them.
+// Unhealthy lists the nodes and the cluster's own pods that are not as they ought to be.
 func (c *Cluster) Unhealthy(ctx context.Context) (string, error) {
 	nodes, err := c.Kubectl(ctx, "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name}{range .status.conditions[*]} {.type}={.status}{end}{"\n"}{end}`)
 	if err != nil {

@@ -6,19 +6,17 @@ import (
 	"path/filepath"
 )
 
-// kubeletDir is where the kubelet looks for device plugins, whatever its root
-// directory is.
+// kubeletDir is where the kubelet looks for device plugins, whatever its root directory.
 const kubeletDir = "/var/lib/kubelet"
 
-// fixed lists folders that programs write to whatever their configuration. Over each, the node mounts a folder of its
-// own.
+// fixed are folders that programs write to whatever their configuration. The node mounts its own over each.
 var fixed = []struct{ host, own string }{
 	{kubeletDir, "kubelet"},
 	{"/var/lib/cni", "cni-results"},
 	{"/var/log/containers", "containers"}, // links into the pods' logs
 }
 
-// configure writes the files that the node's programs read. Values other than defaults have their reasons beside them.
+// configure writes the files that the node's programs read.
 func configure(p Places, built programs) error {
 	runtime, err := giveGPUs(p, built)
 	if err != nil {
@@ -41,16 +39,15 @@ func configure(p Places, built programs) error {
 	return nil
 }
 
-// Folder of the addresses given out, pods' network.
+// The verbs are the folder of the addresses given out, and the pods' network.
 const bridgeConfig = `{"cniVersion": "1.0.0", "name": "pods", "plugins": [
   {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true,
    "ipam": {"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}
 `
 
-// restrict_oom_score_adj: inside a container there may be no right to lower a
-// process's score below its parent's, and runc fails where it tries.
-// The opt plugin would make /opt/containerd.
+// restrict_oom_score_adj: inside a container there may be no right to lower a process's score below its parent's. The
+// opt plugin would make /opt/containerd.
 const containerdConfig = `version = 3
 root = %q
 state = "/run/containerd"
@@ -76,10 +73,9 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
         BinaryName = %q
 `
 
-// There is no registry, so a deleted image can't be pulled again. Images are therefore never collected (100), nothing
-// is evicted (0%%), and a pull that failed before the image was loaded does not count against it (NeverVerify). For
-// eviction, the kubelet counts page cache in use as used memory, and the disk is the whole machine's. So a build beside
-// the cluster would have Knative's own pods evicted. failCgroupV1: the host may have either version.
+// A deleted image can't be pulled again, so images are never collected (100), nothing is evicted (0%%), and a pull that
+// failed before the image was loaded does not count (NeverVerify). For eviction, the kubelet counts page cache as used
+// memory: a build beside the cluster would evict Knative's pods.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 cgroupDriver: cgroupfs
@@ -104,7 +100,7 @@ kubeAPIBurst: 400
 podLogsDir: %q
 `
 
-// The limits of connection tracking are the host's, and can't be written here.
+// The limits of connection tracking are the host's.
 const proxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: iptables

@@ -11,7 +11,6 @@ import (
 	"time"
 )
 
-// found returns the result of the first Get of a test binary.
 var found = sync.OnceValues(func() (*Cluster, error) {
 	ctx := context.Background()
 	if err := Unable(); err != nil {
@@ -21,7 +20,7 @@ var found = sync.OnceValues(func() (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	// As a program of its own, for the node's first process is the program that starts it.
+	// A program of its own: the node's first process is the program that starts it, run again.
 	cmd := exec.CommandContext(ctx, "go", "run", "./e2e/cluster/cmd/cluster", "up")
 	cmd.Dir, cmd.Env, cmd.Stderr = p.Checkout, append(os.Environ(), "GOFLAGS=-trimpath -buildvcs=false"), os.Stderr
 	if err := cmd.Run(); err != nil {
@@ -30,16 +29,12 @@ var found = sync.OnceValues(func() (*Cluster, error) {
 	return Running(p)
 })
 
-// cannot is the reason why there is no cluster for tests that is no fault.
 type cannot struct{ error }
 
-// Get is the cluster for a test: the one of this checkout, which Get brings up if
-// it does not run and which goes on running after the test. Where the machine can't
-// run one, the test is skipped.
+// Get returns the cluster of this checkout, and brings it up if it does not run. It goes on running after the test.
+// Where the machine can't run one, the test is skipped.
 //
-// The first Get of a checkout builds Kubernetes and takes minutes; later ones take a
-// quarter of a minute, or nothing. If the test fails and ROUSE_CLUSTER_LOGS names a
-// folder, what is needed to see why lies in a folder of the test's name there.
+// The first Get of a checkout takes minutes. If the test fails, ROUSE_CLUSTER_LOGS gets a folder that shows why.
 func Get(t testing.TB) *Cluster {
 	t.Helper()
 	c, err := found()

@@ -14,14 +14,12 @@ import (
 	"github.com/rouse-dev/rouse/e2e/vllmsim/device"
 )
 
-// GPUs are the fake devices of the node. The device plugin shows them to the kubelet. Every simulated model server
-// accounts its memory on them, whichever pod it is in (package device), and fails as on a real GPU if its memory does
-// not fit.
+// GPUs are the fake devices of the node. Simulated model servers account their memory on them (package device).
 type GPUs struct {
-	Count    int   // devices
-	Replicas int   // pods that may share a device; 1: none share
+	Count    int
+	Replicas int   // pods that may share a device
 	MemoryMB int   // of each device
-	Lost     []int // devices that have fallen off the bus: unhealthy, and a process that uses them fails
+	Lost     []int // unhealthy, and a process that uses them fails
 }
 
 // Validate returns an error if the numbers are impossible.
@@ -44,7 +42,6 @@ func (g GPUs) UUID(i int) string {
 	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }
 
-// uuids are those of all devices, or of the lost ones alone, as the plugin wants them.
 func (g GPUs) uuids(lost bool) string {
 	var all []string
 	for i := range g.Count {
@@ -55,8 +52,7 @@ func (g GPUs) uuids(lost bool) string {
 	return strings.Join(all, ",")
 }
 
-// make makes the devices in dir. An existing device keeps its holders; one that is no longer wanted stays until it has
-// no holder.
+// One that is no longer wanted stays until it has no holder.
 func (g GPUs) make(dir string) error {
 	if err := device.Create(dir); err != nil {
 		return err
@@ -83,7 +79,6 @@ func (g GPUs) make(dir string) error {
 	return nil
 }
 
-// devices is the folder of the devices.
 func (p Places) devices() string { return p.node("gpus") }
 
 func (n node) fakegpu(g GPUs) Service {
@@ -92,10 +87,8 @@ func (n node) fakegpu(g GPUs) Service {
 		"-dir="+kubeletDir+"/device-plugins", "-node="+NodeName, "-kubeconfig="+n.places.Kubeconfig())
 }
 
-// runtimeScript is the program that containerd calls instead of runc.
 const runtimeScript = "#!/bin/sh\nexec %q -runc %q -devices %q -- \"$@\"\n"
 
-// giveGPUs writes the script through which containers get the devices, and returns where it is.
 func giveGPUs(p Places, built programs) (string, error) {
 	file := p.node("runc-with-gpus")
 	body := fmt.Sprintf(runtimeScript, built.path("own", "gpuruntime"), built.path("runc", "runc"), p.devices())
@@ -105,8 +98,7 @@ func giveGPUs(p Places, built programs) (string, error) {
 	return file, nil
 }
 
-// SetGPUs shows other fake devices to the kubelet, which takes it a second or so.
-// Pods that have one keep it, unless it is lost.
+// SetGPUs shows other fake devices to the kubelet. Pods that have one keep it, unless it is lost.
 func (c *Cluster) SetGPUs(ctx context.Context, g GPUs) error {
 	if err := g.Validate(); err != nil {
 		return err
@@ -124,7 +116,7 @@ func (c *Cluster) SetGPUs(ctx context.Context, g GPUs) error {
 	return c.super.run(ctx, node{c.places, built}.fakegpu(g))
 }
 
-// Devices reads the fake devices: the memory of each, and its holders.
+// Devices reads the fake devices and their holders.
 func (c *Cluster) Devices() ([]device.Device, error) {
 	return device.List(c.places.devices())
 }

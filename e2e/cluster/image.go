@@ -12,18 +12,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/pack"
 )
 
-// The images that the cluster itself needs. "dev.local" is a registry that
-// Knative never asks for a digest, and a tag other than "latest" one that the
-// kubelet never pulls.
+// Knative never asks dev.local for a digest, and the kubelet never pulls a tag other than "latest".
 const (
 	pauseImage = "dev.local/pause:v1"
-	// HelloImage is a stock function: it answers every request with one line.
+	// HelloImage answers every request with one line.
 	HelloImage = "dev.local/hello:v1"
 )
 
 func knativeImage(part string) string { return "dev.local/knative-" + part + ":v1" }
 
-// images returns the images that the cluster needs before any other is loaded: each a static program alone.
 func images(p programs) []pack.Image {
 	all := []pack.Image{
 		pack.Program(pauseImage, runtime.GOARCH, p.path("own", "pause")),
@@ -35,8 +32,7 @@ func images(p programs) []pack.Image {
 	return all
 }
 
-// archive writes each image to a file of its own in the cache, unless it lies
-// there, and returns the files. A program's path has the hash of its inputs in it.
+// A program's path has the hash of its inputs in it.
 func archive(cache string, all []pack.Image) ([]string, error) {
 	var files []string
 	for _, img := range all {
@@ -44,7 +40,7 @@ func archive(cache string, all []pack.Image) ([]string, error) {
 		file := filepath.Join(mkdir(filepath.Join(cache, "images")), hex.EncodeToString(sum[:8])+".tar")
 		files = append(files, file)
 		if _, err := os.Stat(file); err == nil {
-			_ = os.Chtimes(file, time.Now(), time.Now()) // the sweep goes by it
+			_ = os.Chtimes(file, time.Now(), time.Now()) // for the sweep
 			continue
 		}
 		if err := pack.Write(file, []pack.Image{img}); err != nil {

@@ -18,12 +18,11 @@ import (
 	"time"
 )
 
-// Init is the node's first process. It arranges the node's mounts and links, runs services, restarts those that end by
-// themselves, and reaps orphans. It returns only if it could not begin.
+// Init is the node's first process. It arranges the node's mounts and links, runs and restarts services, and reaps
+// orphans. It returns only if it could not begin.
 //
-// Its file 3 is a pipe: a byte in it says that the node's end of the link exists. If the pipe closes before that, the
-// process that started the node is dead, and Init returns, so that nothing is left of a half-made node. Its file 4 is
-// the listening socket for the harness's requests: an early connection waits.
+// If its file 3, a pipe, closes before it has a byte, the process that started the node is dead, and Init returns. Its
+// file 4 is the listening socket.
 func Init(p Places) error {
 	if os.Getpid() != 1 {
 		return errors.New("init: this is no first process: `cluster up` starts it")
@@ -42,7 +41,7 @@ func Init(p Places) error {
 	}
 	ready.Close()
 	first := &first{log: slog.New(slog.NewTextHandler(os.Stderr, nil)), services: map[string]*running{}}
-	ended := make(chan os.Signal, 1) // one is enough: the reaper reaps all there are
+	ended := make(chan os.Signal, 1) // the reaper reaps all there are
 	signal.Notify(ended, syscall.SIGCHLD)
 	go first.reap(ended)
 	if err := first.network(); err != nil {
@@ -52,8 +51,7 @@ func Init(p Places) error {
 	return server.Serve(l)
 }
 
-// mounts gives the node its own /proc, /run and fixed folders. No mount of it is
-// seen on the host.
+// mounts gives the node its own /proc, /run and fixed folders, unseen on the host.
 func mounts(p Places) error {
 	type mount struct {
 		source, target, kind string
@@ -75,22 +73,20 @@ func mounts(p Places) error {
 	return errors.Join(os.MkdirAll("/run/containerd", 0o711), os.MkdirAll("/run/lock", 0o755))
 }
 
-// first is the state of the node's first process.
 type first struct {
 	log *slog.Logger
 
 	mu       sync.Mutex // guards what follows; held from a fork until its pid is noted
 	services map[string]*running
-	order    []string // names, in the order of their first start
+	order    []string // in the order of their first start
 	helpers  map[int]chan syscall.WaitStatus
 }
 
 type running struct {
 	ServiceStatus
-	ended chan struct{} // closed by the reaper when the process has ended; a new one for each start
+	ended chan struct{} // closed by the reaper; a new one for each start
 }
 
-// network brings up the node's links.
 func (f *first) network() error {
 	for _, args := range []string{
 		"link set lo up", "addr add " + NodeIP + "/30 dev eth0", "link set eth0 up", "route add default via " + HostIP,
@@ -102,7 +98,6 @@ func (f *first) network() error {
 	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644)
 }
 
-// command runs a program to its end.
 func (f *first) command(name string, args ...string) error {
 	path, err := lookPath(name)
 	if err != nil {
@@ -140,7 +135,7 @@ func fork(s Service, out *os.File) (int, error) {
 	})
 }
 
-// reap reaps every process that ended, its own and orphans.
+// reap reaps orphans too.
 func (f *first) reap(ended <-chan os.Signal) {
 	for range ended {
 		for {
@@ -187,7 +182,7 @@ func (f *first) note(pid int, status syscall.WaitStatus) {
 	}
 }
 
-// launch starts a service's process; the mutex is held.
+// The mutex is held.
 func (f *first) launch(r *running) error {
 	out, err := os.OpenFile(r.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -203,8 +198,7 @@ func (f *first) launch(r *running) error {
 	return nil
 }
 
-// ServeHTTP answers the harness: GET /services/, PUT /services/NAME, POST
-// /services/NAME/start and /services/NAME/stop.
+// ServeHTTP answers GET /services/, PUT /services/NAME, POST /services/NAME/start and /services/NAME/stop.
 func (f *first) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, act, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/services/"), "/")
 	var err error
@@ -296,7 +290,7 @@ func (f *first) stop(ctx context.Context, name string) error {
 	case <-patience.C:
 	}
 	f.mu.Lock()
-	if r.PID == pid { // the reaper has not taken it: the number is still its own
+	if r.PID == pid { // the number is still its own
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	f.mu.Unlock()

@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// install applies Knative Serving and returns when it is available.
 func (c *Cluster) install(ctx context.Context, n node, m manifests) error {
 	if err := c.apply(ctx, m.CRDs, "--server-side", "--force-conflicts"); err != nil {
 		return fmt.Errorf("apply Knative's resource definitions: %w", err)
@@ -22,11 +21,11 @@ func (c *Cluster) install(ctx context.Context, n node, m manifests) error {
 	if err := c.super.run(ctx, n.ingress()); err != nil {
 		return err
 	}
-	// Who led in a cluster whose files were kept is gone; nobody need wait for it.
+	// Who led in a cluster whose files were kept is gone.
 	if _, err := c.Kubectl(ctx, "delete", "lease", "--all", "-n", "knative-serving", "--ignore-not-found"); err != nil {
 		return fmt.Errorf("remove old leases: %w", err)
 	}
-	// Where its files were kept its webhook is asked before its pod is up again.
+	// Where files were kept the webhook is asked before its pod is up.
 	if err := until(ctx, 2*time.Minute, func() error { return c.apply(ctx, m.Core, "--server-side", "--force-conflicts") }); err != nil {
 		return fmt.Errorf("apply Knative: %w", err)
 	}
@@ -43,8 +42,7 @@ func (c *Cluster) install(ctx context.Context, n node, m manifests) error {
 	return nil
 }
 
-// ingressService is the name by which pods reach the ingress, which is no pod: the
-// services of routes lead there.
+// ingressService is the name by which pods reach the ingress, which is no pod.
 const ingressService = `apiVersion: v1
 kind: Service
 metadata: {name: mini-ingress, namespace: knative-serving}
@@ -56,7 +54,6 @@ metadata: {name: mini-ingress, namespace: knative-serving}
 subsets: [{addresses: [{ip: %s}], ports: [{name: http2, port: 8081}]}]
 `
 
-// apply applies YAML.
 func (c *Cluster) apply(ctx context.Context, yaml []byte, args ...string) error {
 	cmd := c.command(ctx, "kubectl", append([]string{"apply", "-f", "-"}, args...)...)
 	cmd.Stdin = bytes.NewReader(yaml)

@@ -13,11 +13,9 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// KWOK are nodes that are not there: KWOK (sigs.k8s.io/kwok) says of them what
-// a kubelet would say. No pod lands on them that does not tolerate their taint, and one
-// that does runs nothing.
+// KWOK are nodes of which sigs.k8s.io/kwok says what a kubelet would say. Pods on them run nothing.
 type KWOK struct {
-	Nodes    int // 0: none, and nothing of KWOK runs
+	Nodes    int // 0: nothing of KWOK runs
 	GPUs     int // of each
 	MemoryMB int // of each GPU
 }
@@ -25,8 +23,7 @@ type KWOK struct {
 // KWOKLabel marks the nodes, and is the key of their taint.
 const KWOKLabel = "kwok.x-k8s.io/node"
 
-// SetKWOK makes the cluster have exactly these nodes besides its own, and returns when
-// all are there, or gone. The first call builds KWOK, for a minute or two.
+// SetKWOK makes the cluster have exactly these nodes besides its own. The first call builds KWOK.
 func (c *Cluster) SetKWOK(ctx context.Context, k KWOK) error {
 	if k.Nodes < 0 || k.Nodes > 5000 || k.GPUs < 0 || k.MemoryMB < 0 {
 		return fmt.Errorf("nodes that are not there: want 0 to 5000, with at least 0 GPUs of at least 0 MiB: got %d, %d, %d", k.Nodes, k.GPUs, k.MemoryMB)
@@ -52,7 +49,6 @@ func (c *Cluster) SetKWOK(ctx context.Context, k KWOK) error {
 		"--node-lease-duration-seconds=120", "--cidr=10.245.0.0/16", "--node-ip="+NodeIP, "--v=WARN"))
 }
 
-// create makes the nodes, ready from the start: KWOK's part is that they stay so.
 func (k KWOK) create(ctx context.Context, nodes typedcorev1.NodeInterface) error {
 	var jobs errgroup.Group
 	jobs.SetLimit(16)
@@ -80,7 +76,7 @@ func (c *Cluster) endKWOK(ctx context.Context, nodes typedcorev1.NodeInterface) 
 	return nodes.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: KWOKLabel + "=fake"})
 }
 
-// node is a node as NVIDIA's feature discovery would label it.
+// node is labelled as by NVIDIA's feature discovery.
 func (k KWOK) node(name string) *corev1.Node {
 	has := corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("512Gi"), "pods": resource.MustParse("110")}
 	labels := map[string]string{KWOKLabel: "fake", "type": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}

@@ -10,31 +10,29 @@ import (
 	"strings"
 )
 
-// These constants locate the node. Its network namespace is joined to the host by one pair of links, and the host
-// routes pods and services through it. So a test on the host reaches every pod, every service and the ingress directly.
+// The host reaches every pod and service through one pair of links.
 const (
 	HostIP      = "10.250.0.1"
 	NodeIP      = "10.250.0.2"
 	PodCIDR     = "10.244.0.0/16"
 	ServiceCIDR = "10.96.0.0/16"
 
-	// Domain is the domain of services' hosts in Knative: NAME.NAMESPACE.Domain.
-	Domain = "example.com"
-	// NodeName is the name of the one node.
+	// Domain ends services' hosts in Knative: NAME.NAMESPACE.Domain.
+	Domain   = "example.com"
 	NodeName = "node1"
 
 	hostLink = "rouse0"
 	linkCIDR = "10.250.0.0/30"
-	firstIP  = "10.96.0.1" // of ServiceCIDR: the API server's own service
+	firstIP  = "10.96.0.1" // the API server's own service
 )
 
 const module = "github.com/rouse-dev/rouse"
 
 // Places holds the folders of a cluster.
 type Places struct {
-	Checkout string // the root of the module: what the programs are built from
-	Cache    string // programs, images and manifests by the hash of their inputs; CI may keep it
-	Node     string // the node's own files: certificates, configuration, etcd, containerd, logs
+	Checkout string // the root of the module
+	Cache    string // programs, images and manifests by the hash of their inputs
+	Node     string // the node's own files
 }
 
 // FindPlaces finds the checkout around the working directory, and the cache.
@@ -61,10 +59,9 @@ func (p Places) node(path string) string { return filepath.Join(p.Node, path) }
 func (p Places) pki(name string) string  { return p.node("pki/" + name) }
 func (p Places) log(name string) string  { return p.node("log/" + name + ".log") }
 
-// Kubeconfig is the file that an administrator of the cluster uses.
+// Kubeconfig is the administrator's file.
 func (p Places) Kubeconfig() string { return p.node("kubeconfig") }
 
-// said returns the standard error of a command that failed, or nil.
 func said(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && len(exit.Stderr) > 0 {

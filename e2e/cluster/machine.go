@@ -12,12 +12,10 @@ import (
 	"strings"
 )
 
-// runDir holds what the host must know of the one cluster that it may run: two
-// would have the same addresses.
+// runDir holds what the host must know of its one cluster: two would have the same addresses.
 const runDir = "/run/rouse-cluster"
 
-// Unable says why this machine can't run a cluster at all, whatever is installed on
-// it, or nil.
+// Unable says why this machine can't run a cluster, whatever is installed on it.
 func Unable() error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("the cluster needs Linux, and this is %s", runtime.GOOS)
@@ -31,14 +29,13 @@ func Unable() error {
 	return nil
 }
 
-// needs are the programs that the cluster takes from the host, and the Debian
-// packages that they are in.
+// needs are programs of the host, and their Debian packages.
 var needs = []struct{ program, pkg string }{
 	{"go", "golang"}, {"ip", "iproute2"}, {"nsenter", "util-linux"}, {"iptables", "iptables"},
 	{"conntrack", "conntrack"}, {"gcc", "gcc"}, {"pkg-config", "pkg-config"}, {"openssl", "openssl"},
 }
 
-// lacking says which packages are to be installed, or nil.
+// lacking says which packages are to be installed.
 func lacking(look func(string) (string, error), seccomp func() error) error {
 	var programs, packages []string
 	for _, n := range needs {
@@ -58,7 +55,7 @@ func lacking(look func(string) (string, error), seccomp func() error) error {
 
 func seccompHeaders() error { return exec.Command("pkg-config", "--exists", "libseccomp").Run() }
 
-// lookPath is exec.LookPath, but for folders that a user's PATH may lack.
+// lookPath also looks in folders that a user's PATH may lack.
 func lookPath(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/local/sbin"} {
@@ -70,26 +67,24 @@ func lookPath(name string) (string, error) {
 	return path, err
 }
 
-// groups are the control groups of a kubelet and its containers, in either of the
-// kernel's two layouts.
+// groups are a kubelet's control groups, in either of the kernel's layouts.
 func groups() (all []string) {
 	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
 		for _, name := range []string{"kubepods", "k8s.io"} {
-			found, _ := filepath.Glob(filepath.Join(pattern, name)) // the pattern is well formed
+			found, _ := filepath.Glob(filepath.Join(pattern, name))
 			all = append(all, found...)
 		}
 	}
 	return all
 }
 
-// record holds what is needed to take a node down, even if its start was interrupted. It is written before the host is
-// changed.
+// record is written before the host is changed.
 type record struct {
 	Checkout string            `json:"checkout"`
 	Cache    string            `json:"cache"`
 	Node     string            `json:"node"`
 	Boot     string            `json:"boot"`  // the kernel's name for this run of it: after the next, PID means nothing
-	PID      int               `json:"pid"`   // the node's first process, as the host counts; 0: not started
+	PID      int               `json:"pid"`   // as the host counts; 0: not started
 	Start    string            `json:"start"` // when the kernel started it: a number is used again
 	Sysctls  map[string]string `json:"sysctls"`
 	Made     []string          `json:"made"` // folders to remove, the deepest first
@@ -99,7 +94,6 @@ type record struct {
 func recordFile() string { return filepath.Join(runDir, "record.json") }
 func socketFile() string { return filepath.Join(runDir, "init.sock") }
 
-// readRecord returns nil if there is none.
 func readRecord() (*record, error) {
 	b, err := os.ReadFile(recordFile())
 	if errors.Is(err, os.ErrNotExist) {
@@ -127,7 +121,6 @@ func (r *record) write() error {
 	return os.Rename(tmp, recordFile())
 }
 
-// alive says whether the node's first process runs.
 func (r *record) alive() bool {
 	return r.PID != 0 && r.Boot == bootID() && r.Start == startOf(r.PID)
 }
@@ -137,14 +130,13 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// startOf is when the kernel started a process, in its own measure; empty if there
-// is none, or if it has ended and only its number is left.
+// startOf is when the kernel started a process; empty if it has ended.
 func startOf(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return ""
 	}
-	// The name, in parentheses, may hold anything; numbers follow it.
+	// The name, in parentheses, may hold anything.
 	_, rest, ok := strings.Cut(string(b[strings.LastIndexByte(string(b), ')')+1:]), " ")
 	fields := strings.Fields(rest)
 	if !ok || len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {

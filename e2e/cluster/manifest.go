@@ -17,14 +17,11 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
-// manifests is Knative Serving as the cluster applies it, in three steps.
 type manifests struct {
 	CRDs, Core, Cache []byte
 }
 
-// sources are the folders of the modules that Knative's YAML lies in. A module
-// has no symbolic links, so what serving's configuration links to is read in the
-// module that it is in.
+// A module has no symbolic links: what serving's configuration links to is read in its own module.
 type sources struct {
 	Serving, Networking, Caching string
 }
@@ -56,7 +53,6 @@ func (b builder) sources(ctx context.Context) (sources, error) {
 	return s, nil
 }
 
-// assemble reads Knative's YAML from its modules and makes it fit this cluster.
 func (s sources) assemble() (m manifests, err error) {
 	core := s.Serving + "/config/core/"
 	m.CRDs, err = read(core+"300-resources/*.yaml", s.Networking+"/config/certificate.yaml", s.Networking+"/config/domain-claim.yaml",
@@ -79,7 +75,7 @@ func (s sources) assemble() (m manifests, err error) {
 
 var builtByKo = regexp.MustCompile(`ko://knative\.dev/serving/cmd/([a-z]+)`)
 
-// read joins the files that match, with the images and the version of this cluster. A pattern that matches nothing is an error.
+// A pattern that matches nothing is an error.
 func read(patterns ...string) ([]byte, error) {
 	var all [][]byte
 	for _, pattern := range patterns {
@@ -106,7 +102,6 @@ func read(patterns ...string) ([]byte, error) {
 //go:embed knative.yaml
 var overlay []byte
 
-// fit applies this cluster's overlay.
 func fit(core []byte) ([]byte, error) {
 	files := filesys.MakeFsInMemory()
 	if err := errors.Join(files.WriteFile("core.yaml", core), files.WriteFile("kustomization.yaml", overlay)); err != nil {

@@ -15,13 +15,12 @@ import (
 	"time"
 )
 
-// sysctls are the kernel's settings that the kubelet changes for the whole host.
+// sysctls are settings that the kubelet changes for the whole host.
 var sysctls = []string{
 	"vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
 }
 
-// lock keeps others from bringing a cluster up or down. It waits, and says for
-// what through waiting.
+// lock keeps others from bringing a cluster up or down. It calls waiting before it waits.
 func lock(ctx context.Context, waiting func()) (unlock func(), err error) {
 	if err := os.MkdirAll(runDir, 0o755); err != nil {
 		return nil, fmt.Errorf("lock the cluster: %w", err)
@@ -52,8 +51,7 @@ func lock(ctx context.Context, waiting func()) (unlock func(), err error) {
 	}
 }
 
-// begin starts the node's first process in namespaces of its own, and joins the node to the host. At any moment r has
-// the steps to undo.
+// begin starts the node's first process, and joins the node to the host. r always has the steps to undo.
 func begin(p Places, r *record) error {
 	r.Boot, r.Sysctls = bootID(), map[string]string{}
 	for _, name := range sysctls {
@@ -108,8 +106,7 @@ func missing(dir string) (made []string) {
 	return made
 }
 
-// fork1 starts this program again as the node's first process. It outlives this
-// one; until a byte is written to the pipe, it does not.
+// fork1 starts this program as the node's first process, which outlives this one once the pipe has a byte.
 func fork1(p Places, r *record) (*os.File, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -134,13 +131,12 @@ func fork1(p Places, r *record) (*os.File, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	go func() { _ = cmd.Wait() }() // so that it is no zombie while this program runs
+	go func() { _ = cmd.Wait() }() // reaps it while this program runs
 	r.PID, r.Start = cmd.Process.Pid, startOf(cmd.Process.Pid)
 	return write, nil
 }
 
-// listen makes the socket of the node's first process before that process exists, so that clients find it however late
-// the process runs.
+// listen makes the socket first, so that clients find it however late the process runs.
 func listen() (*os.File, error) {
 	if err := os.Remove(socketFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -154,8 +150,7 @@ func listen() (*os.File, error) {
 	return f, errors.Join(err, l.Close())
 }
 
-// privileges tries what a node's first process begins with: root of a container may
-// lack the rights to it.
+// privileges tries what a node's first process begins with.
 func privileges() error {
 	cmd := exec.Command("mount", "-t", "tmpfs", "none", "/mnt")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC, Unshareflags: syscall.CLONE_NEWNS}
@@ -182,11 +177,10 @@ func ip(args string) error {
 	return nil
 }
 
-// end takes down what r notes, of a node that runs, that ran, or that was killed
-// in between, and forgets it.
+// end takes down what r notes, of a node that runs, that ran, or that was killed in between, and forgets it.
 func end(ctx context.Context, r *record) error {
 	if r.alive() {
-		// The kernel kills everything in the node with its first process.
+		// The kernel kills everything in the node with it.
 		if err := syscall.Kill(r.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("stop the node: %w", err)
 		}
@@ -200,7 +194,7 @@ func end(ctx context.Context, r *record) error {
 		}
 	}
 	if _, err := os.Stat("/sys/class/net/" + hostLink); err == nil {
-		_ = ip("link del " + hostLink) // it may be going by itself; whether it is gone is asked next
+		_ = ip("link del " + hostLink) // it may be going by itself
 	}
 	if err := until(ctx, 10*time.Second, func() error {
 		if _, err := os.Stat("/sys/class/net/" + hostLink); err == nil {
@@ -229,7 +223,6 @@ func end(ctx context.Context, r *record) error {
 	return nil
 }
 
-// removeGroups removes the control groups that the kubelet and containerd made.
 func removeGroups() error {
 	var left error
 	for _, root := range groups() {
@@ -249,7 +242,6 @@ func removeGroups() error {
 	return left
 }
 
-// in makes a command that runs inside the node.
 func (r *record) in(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "nsenter", slices.Concat(
 		[]string{"-t", fmt.Sprint(r.PID), "-m", "-n", "-p", "-i", "--", name}, args)...)

@@ -13,7 +13,7 @@ func begin(Places, *record) error { return Unable() }
 
 func end(context.Context, *record) error { return Unable() }
 
-// Init is the node's first process, on Linux only.
+// Init is Linux's.
 func Init(Places) error { return Unable() }
 
 func (r *record) in(ctx context.Context, name string, args ...string) *exec.Cmd {

@@ -20,14 +20,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// set is programs that one "go build" makes, and that lie together in the cache.
+// set is programs that one "go build" makes.
 type set struct {
 	Name     string
 	Module   string            // the folder in build/ whose go.mod pins them
-	Programs map[string]string // name of the program: its package
-	Tags     string            // for -tags
-	LDFlags  string            // beside -s -w
-	Static   bool              // with a C compiler, linked statically
+	Programs map[string]string // name: package
+	Tags     string
+	LDFlags  string // beside -s -w
+	Static   bool   // with a C compiler, linked statically
 }
 
 const (
@@ -37,7 +37,7 @@ const (
 	containerdVersion = "2.4.2"
 )
 
-// sets is every program of the cluster, the slowest to build first.
+// sets is every program, the slowest to build first.
 func sets() []set {
 	const (
 		kubernetes = "k8s.io/kubernetes/cmd/"
@@ -83,7 +83,6 @@ func sets() []set {
 	}, ownSet()}
 }
 
-// ownSet is the set of programs of this module.
 func ownSet() set {
 	return set{
 		Name: "own", Module: "knative",
@@ -91,7 +90,6 @@ func ownSet() set {
 	}
 }
 
-// kwokSet is the set of programs for simulated nodes ([Cluster.SetKWOK]).
 func kwokSet() set {
 	return set{Name: "kwok", Module: "kwok", Programs: named("sigs.k8s.io/kwok/cmd/", "kwok")}
 }
@@ -104,13 +102,12 @@ func named(prefix string, names ...string) map[string]string {
 	return m
 }
 
-// programs is where the built programs lie: name of the set: folder.
+// programs are folders by the name of the set.
 type programs map[string]string
 
 func (p programs) path(set, program string) string { return filepath.Join(p[set], program) }
 
-// key returns a hash of all inputs of a set: its definition, the toolchain, and the files of its module. The files of
-// other modules are pinned by go.sum.
+// key returns a hash of all inputs of a set. The files of other modules are pinned by go.sum.
 func (s set) key(dir, toolchain string) (string, error) {
 	h := sha256.New()
 	def, err := json.Marshal(s) // maps are written in the order of their keys
@@ -143,7 +140,6 @@ func (s set) key(dir, toolchain string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:16], nil
 }
 
-// own says whether a program of the set is written here.
 func (s set) own() bool {
 	for _, pkg := range s.Programs {
 		if strings.HasPrefix(pkg, module+"/") {
@@ -153,13 +149,11 @@ func (s set) own() bool {
 	return false
 }
 
-// builder builds what the cache lacks.
 type builder struct {
 	places Places
 	log    *slog.Logger
 }
 
-// all builds every set that the cache lacks, two at a time.
 func (b builder) all(ctx context.Context) (programs, error) {
 	toolchain, err := b.toolchain(ctx)
 	if err != nil {
@@ -184,7 +178,6 @@ func (b builder) all(ctx context.Context) (programs, error) {
 	return built, jobs.Wait()
 }
 
-// one builds one set, unless the cache has it.
 func (b builder) one(ctx context.Context, s set) (programs, error) {
 	toolchain, err := b.toolchain(ctx)
 	if err != nil {
@@ -197,7 +190,6 @@ func (b builder) one(ctx context.Context, s set) (programs, error) {
 	return programs{s.Name: dir}, err
 }
 
-// find returns the place of a set in the cache, and whether it exists.
 func (b builder) find(s set, toolchain string) (dir string, there bool, err error) {
 	key, err := s.key(b.places.build(s.Module), toolchain)
 	if err != nil {
@@ -207,11 +199,10 @@ func (b builder) find(s set, toolchain string) (dir string, there bool, err erro
 	if _, err := os.Stat(dir); err != nil {
 		return dir, false, nil // it is built then
 	}
-	_ = os.Chtimes(dir, time.Now(), time.Now()) // the sweep goes by it
+	_ = os.Chtimes(dir, time.Now(), time.Now()) // for the sweep
 	return dir, true, nil
 }
 
-// toolchain names all that turns source into programs.
 func (b builder) toolchain(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH", "GOAMD64", "GOARM64").Output()
 	if err != nil {
@@ -224,8 +215,7 @@ func (b builder) toolchain(ctx context.Context) (string, error) {
 	return strings.Join(strings.Fields(string(out)+" gcc "+string(cc)), " "), nil
 }
 
-// build builds one set beside its place and then renames it, so that the cache has only complete sets even if a build
-// is killed.
+// build renames a built set into place, so that the cache has only complete ones.
 func (b builder) build(ctx context.Context, s set, dir string) error {
 	start := time.Now()
 	b.log.Info("building", "set", s.Name)
@@ -235,7 +225,7 @@ func (b builder) build(ctx context.Context, s set, dir string) error {
 	}
 	defer os.RemoveAll(tmp)
 	flags := "-s -w " + s.LDFlags
-	// Compilers run a sixth faster with a larger heap. The cluster's own processes have Go's setting.
+	// Compilers run a sixth faster with a larger heap.
 	env := append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly -buildvcs=false", "CGO_ENABLED=0", "GOGC=400")
 	if s.Static {
 		flags += " -extldflags -static"
@@ -262,8 +252,7 @@ func (b builder) build(ctx context.Context, s set, dir string) error {
 	return os.Chmod(dir, 0o755)
 }
 
-// outputs returns the values of -o, each with its packages: one folder for all programs that have their package's name,
-// one file for each other.
+// outputs returns the values of -o: a folder for programs that have their package's name, a file for each other.
 func (s set) outputs(dir string) map[string][]string {
 	m := map[string][]string{}
 	for name, pkg := range s.Programs {
@@ -279,8 +268,7 @@ func (s set) outputs(dir string) map[string][]string {
 	return m
 }
 
-// fetch brings the modules of a set onto this machine. Mirrors have bad moments,
-// so it tries three times.
+// fetch tries three times: mirrors have bad moments.
 func (b builder) fetch(ctx context.Context, s set, env []string) error {
 	args := []string{"list", "-deps", "-f", "{{.ImportPath}}"}
 	if s.Tags != "" {
@@ -306,7 +294,6 @@ func (b builder) fetch(ctx context.Context, s set, env []string) error {
 	return fmt.Errorf("fetch the modules of %s: %w: can GOPROXY be reached?\n%s", s.Name, err, tail(out, 2000))
 }
 
-// sweep removes the remains of killed builds, and sets that were not used for a month.
 func (b builder) sweep() error {
 	for _, kind := range []string{"programs", "images"} {
 		dir := mkdir(filepath.Join(b.places.Cache, kind))
@@ -330,7 +317,7 @@ func (b builder) sweep() error {
 	return nil
 }
 
-// mkdir makes a folder. If it fails, the first use of the folder reports the error.
+// If mkdir fails, the first use of the folder reports the error.
 func mkdir(dir string) string {
 	_ = os.MkdirAll(dir, 0o755)
 	return dir

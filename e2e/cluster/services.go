@@ -4,7 +4,6 @@ import "os"
 
 const ingressClass = "mini.ingress.networking.knative.dev"
 
-// node defines the node's services.
 type node struct {
 	places   Places
 	programs programs

@@ -12,17 +12,16 @@ import (
 	"time"
 )
 
-// Service is a program that the node's first process runs, and starts again when
-// it ends by itself.
+// Service is a program that the node's first process runs, and restarts.
 type Service struct {
 	Name string   `json:"name"`
 	Path string   `json:"path"`
 	Args []string `json:"args"`
-	Env  []string `json:"env,omitempty"` // before the first process's own: the first of a name counts
-	Log  string   `json:"log"`           // the file that its output is appended to
+	Env  []string `json:"env,omitempty"` // the first of a name counts
+	Log  string   `json:"log"`           // its output is appended to it
 }
 
-// ServiceStatus is the first process's report on a service.
+// ServiceStatus is a report on a service.
 type ServiceStatus struct {
 	Service
 	PID      int    `json:"pid,omitempty"` // inside the node; 0: it does not run
@@ -31,7 +30,6 @@ type ServiceStatus struct {
 	Last     string `json:"last,omitempty"`
 }
 
-// supervisor speaks to the node's first process.
 type supervisor struct{ client *http.Client }
 
 func dialSupervisor(socket string) supervisor {
@@ -43,17 +41,16 @@ func dialSupervisor(socket string) supervisor {
 	}}}
 }
 
-// run defines a service and starts it; one of that name that runs is stopped first.
+// run defines and starts a service; one of that name is stopped first.
 func (s supervisor) run(ctx context.Context, service Service) error {
 	return s.call(ctx, http.MethodPut, service.Name, service, nil)
 }
 
-// start starts a service that was stopped.
 func (s supervisor) start(ctx context.Context, name string) error {
 	return s.call(ctx, http.MethodPost, name+"/start", nil, nil)
 }
 
-// stop stops a service and returns when it has ended: SIGTERM, and after 10 s SIGKILL.
+// stop returns when the service has ended: SIGTERM, and after 10 s SIGKILL.
 func (s supervisor) stop(ctx context.Context, name string) error {
 	return s.call(ctx, http.MethodPost, name+"/stop", nil, nil)
 }

@@ -15,13 +15,12 @@ import (
 
 // Options say how to bring a cluster up.
 type Options struct {
-	GPUs   GPUs         // of a cluster that runs already, they stay as they are
-	Logger *slog.Logger // nil: nobody is told how far it is
+	GPUs   GPUs         // of a running cluster, they stay as they are
+	Logger *slog.Logger // may be nil
 }
 
-// Up brings the cluster of this checkout up, unless it runs, and returns when
-// Knative is available. What fails on the way is taken down again; the logs stay.
-// Of several calls at once, from any processes, one works and the others wait.
+// Up brings the cluster of this checkout up, unless it runs, and returns when Knative is available. What fails on the
+// way is taken down again; the logs stay. Of several calls at once one works and the others wait.
 func Up(ctx context.Context, p Places, o Options) (*Cluster, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -58,7 +57,6 @@ func other(r *record) error {
 		"`make cluster-down` there, or use it by hand with KUBECONFIG=%s", r.Checkout, Places{Node: r.Node}.Kubeconfig())
 }
 
-// raise makes everything that a cluster needs, and starts it.
 func raise(ctx context.Context, p Places, o Options) (*Cluster, error) {
 	start := time.Now()
 	lap := func(what string) {
@@ -119,8 +117,7 @@ func link(p Places, built programs) error {
 	return nil
 }
 
-// boot starts the node's services, in the order in which they need one another,
-// and loads the images.
+// boot starts the node's services, in the order in which they need one another, and loads the images.
 func (c *Cluster) boot(ctx context.Context, n node, gpus GPUs, tars []string, lap func(string)) error {
 	for _, s := range []Service{n.etcd(), n.containerd(), n.apiserver()} {
 		if err := c.super.run(ctx, s); err != nil {
@@ -152,7 +149,6 @@ func (c *Cluster) boot(ctx context.Context, n node, gpus GPUs, tars []string, la
 	return jobs.Wait()
 }
 
-// serves waits until the API server says that it is ready.
 func (c *Cluster) serves(ctx context.Context) error {
 	client, err := c.Client()
 	if err == nil {
@@ -164,8 +160,7 @@ func (c *Cluster) serves(ctx context.Context) error {
 	return nil
 }
 
-// until calls f every 50 ms until it returns nil, and returns its last error when
-// the time is up.
+// until calls f until it returns nil, and returns its last error when the time is up.
 func until(ctx context.Context, patience time.Duration, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -182,8 +177,7 @@ func until(ctx context.Context, patience time.Duration, f func() error) error {
 	}
 }
 
-// Down takes the cluster of this checkout down, or what is left of it. With wipe
-// the node's files go too; programs and images stay in the cache.
+// Down takes down the cluster of this checkout, or what is left of it. With wipe the node's files go too.
 func Down(ctx context.Context, p Places, wipe bool) error {
 	if err := Unable(); err != nil {
 		return err
@@ -213,8 +207,7 @@ func Down(ctx context.Context, p Places, wipe bool) error {
 	return nil
 }
 
-// free says whether the cluster's addresses, or its control groups, are anybody
-// else's on this host.
+// free reports whether the cluster's addresses and control groups are nobody else's on this host.
 func free() error {
 	if groups := groups(); len(groups) > 0 {
 		return fmt.Errorf("this host has the control group %s, so another kubelet or containerd runs here: "+

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// differs matches values that may differ from one run to the next: durations, times of day, sizes, ids, sums, tokens
-// and the version.
+// differs matches values that may differ from one run to the next.
 var differs = regexp.MustCompile(`\b[0-9]+(\.[0-9]+)?(ns|µs|ms|s|m|h)([0-9]+(\.[0-9]+)?(ms|s|m))*\b` +
 	`|\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z\b` +
 	`|\b[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?\b|\b[0-9]{4}-[0-9]{2}-[0-9]{2}\b|\b[0-9]+(\.[0-9]+)? [KMG]iB\b|;dur=[0-9.]+` +
@@ -15,13 +14,13 @@ var differs = regexp.MustCompile(`\b[0-9]+(\.[0-9]+)?(ns|µs|ms|s|m|h)([0-9]+(\.
 	`|\b[0-9a-f]{32,64}\b|#token=\S+|\brouse (v[0-9]\S*|dev|[0-9a-f]{7,}(-dirty)?)\b|[0-9.]+ tokens/s` +
 	`|\b[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4}\b`)
 
-// bars are drawn as long as something took.
+// bars are as long as something took.
 var bars = regexp.MustCompile(`[█▏▎▍▌▋▊▉]+`)
 
-// Normal returns a text without the parts that may differ, and without the spaces between columns.
+// Normal returns a text without what may differ, and without the spaces between columns.
 func Normal(text string) string {
 	text = differs.ReplaceAllString(text, "•")
-	text = strings.ReplaceAll(text, " · queue •", "")           // where it is nothing it is not told
+	text = strings.ReplaceAll(text, " · queue •", "")           // 0 is not told
 	text = strings.ReplaceAll(text, " tokens · •]", " tokens]") // nor is a rate of a few tokens
 	text = bars.ReplaceAllString(text, "▮")
 	text = regexp.MustCompile(`[ \t]+`).ReplaceAllString(text, " ")
@@ -41,7 +40,7 @@ func Matches(want, got string) bool {
 	return regexp.MustCompile(`^` + pattern + `$`).MatchString(Normal(got))
 }
 
-// merged returns the page's text if it matches the output, and else the output.
+// merged returns the page's text if it matches the output.
 func merged(want, got string) string {
 	if Matches(want, got) {
 		return want
@@ -49,7 +48,7 @@ func merged(want, got string) string {
 	return got
 }
 
-// command is a command of a block, with the output on the page.
+// want is the output on the page.
 type command struct{ line, want string }
 
 func commandsOf(block string) (all []command) {
@@ -67,7 +66,8 @@ func commandsOf(block string) (all []command) {
 	return all
 }
 
-// unfinished says whether the next line belongs to the command: behind a backslash, in a here-document, and in a quotation.
+// unfinished reports whether the next line belongs to the command: after a backslash, in a here-document or a
+// quotation.
 func unfinished(c command) bool {
 	if c.want != "" {
 		return false

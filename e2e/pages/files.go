@@ -11,11 +11,11 @@ import (
 type File struct {
 	Page
 
-	// Path is where it lies, and Name what it is called below the root: docs.tutorials.laptop.
+	// Name is below the root: docs.tutorials.laptop.
 	Path, Name string
 }
 
-// Files are the README and the pages of docs below a root that have commands to run in a cluster, or elsewhere.
+// Files returns the README and the pages of docs that have commands to run in a cluster, or elsewhere.
 func Files(root string, cluster bool) (all []File, err error) {
 	for _, pattern := range []string{"README.md", "docs/*.md", "docs/tutorials/*.md", "docs/howto/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
@@ -43,7 +43,7 @@ func Files(root string, cluster bool) (all []File, err error) {
 	return all, nil
 }
 
-// Check is [Page.Follow]. Where the shell was opened to update, and nothing was wrong, the file gets what was printed.
+// Check is [Page.Follow]. The shell's update writes what was printed to the file.
 func (f File) Check(s *Shell, cluster bool) error {
 	text, err := f.Follow(s, cluster)
 	if err != nil || !s.cfg.Update {

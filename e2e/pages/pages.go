@@ -1,25 +1,20 @@
-// Package pages runs the commands of documents as a reader does, and compares what they print with what the page says. The tests of the
-// documents are its only users.
+// Package pages runs the commands of documents, and compares what they print with what the page says.
 //
 // Of a page count
 //
 //	```console         commands behind "$ ", and what they print
-//	```console server  a command that goes on, on a terminal, and the first lines that it prints
-//	```console log     lines that one of the page's servers has printed by now, one behind the other
-//	```yaml            a file, if the first line is a comment that begins with its name; so with toml and other kinds
-//	<!-- run: … -->    a command that readers do not see: it puts in place what the page takes for granted. Several lines are several commands
+//	```console server  a command that goes on, and the first lines that it prints
+//	```console log     lines that one of the page's servers has printed
+//	```yaml            a file, if the first line is a comment that begins with its name; so with other kinds
+//	<!-- run: … -->    commands that readers do not see
 //	<!-- serve: … -->  a server that readers do not see
-//	<!-- stop -->      all servers of the page end here
-//	<!-- cluster -->   the next block is run in a cluster, by the tests that have one
+//	<!-- stop -->      all servers end
+//	<!-- cluster -->   the next block is run in a cluster
 //	<!-- not run: … --> the next block is not run, and why
 //
 // A line of "…" stands for any lines, and "…" in a line for any text. Times, sizes and ids may differ ([Matches]).
 //
-// The life of a page:
-//
-//  1. [Parse] takes it apart: into blocks, what is said of them in comments, and the text between;
-//  2. a test opens a [Shell] in an empty folder;
-//  3. [Page.Follow] runs the blocks that are for where the test is, in order, and returns the page with what was printed.
+// [Parse] splits a page into blocks; [Page.Follow] runs them in a [Shell], which a test opens in an empty folder.
 //
 // A Page and a Shell are for one goroutine.
 package pages
@@ -33,15 +28,14 @@ import (
 
 // Block is a part of a page.
 type Block struct {
-	// Line is the number of its first line in the page, from 1.
+	// in the page, from 1
 	Line int
-	// Info is the text after the opening fence; for a comment, "run", "serve" or "stop". Empty: the block is text.
+	// Info is the text after the opening fence; "run", "serve" or "stop" for a comment; empty for text.
 	Info string
-	// Text is its content.
 	Text string
-	// Fenced says that it stands between fences, which are no part of Text.
+	// Fenced: it stands between fences, which are no part of Text.
 	Fenced bool
-	// NotRun says why it is not run. Cluster says that it is run in a cluster.
+	// NotRun says why it is not run.
 	NotRun  string
 	Cluster bool
 
@@ -51,14 +45,13 @@ type Block struct {
 // Page is a document.
 type Page struct{ Blocks []Block }
 
-// comment is one that says something about blocks.
 var comment = regexp.MustCompile(`^<!-- (not run|cluster|run|serve|stop)(?:: ?(.*?))?( ?-->)?$`)
 
 // Parse takes a page apart. An error names a line.
 func Parse(text string) (Page, error) {
 	var p Page
 	var plain strings.Builder
-	var next Block // the properties of the next block
+	var next Block
 	lines := strings.SplitAfter(text, "\n")
 	flush := func(at int) {
 		if plain.Len() > 0 {
@@ -118,14 +111,13 @@ func Parse(text string) (Page, error) {
 	return p, nil
 }
 
-// Shell says whether the block has commands.
+// Shell reports whether the block has commands.
 func (b Block) Shell() bool { return b.Fenced && (b.Info == "console" || b.Info == "console server") }
 
-// fileName is the name of a file in the comment that it begins with.
 var fileName = regexp.MustCompile(`^# ([\w.-]+\.\w+)\b`)
 
-// Follow runs the blocks that need a cluster, or the others. It returns the page with the outputs, and the errors,
-// which name lines.
+// Follow runs the blocks that need a cluster, or the others. It returns the page with the outputs, and errors that name
+// lines.
 func (p Page) Follow(s *Shell, cluster bool) (text string, wrong error) {
 	var out strings.Builder
 	for _, b := range p.Blocks {
@@ -166,7 +158,7 @@ func (p Page) Follow(s *Shell, cluster bool) (text string, wrong error) {
 	return out.String(), wrong
 }
 
-// Runs says whether [Page.Follow] has a command to run.
+// Runs reports whether [Page.Follow] has a command to run.
 func (p Page) Runs(cluster bool) bool {
 	for _, b := range p.Blocks {
 		if b.Shell() && b.NotRun == "" && b.Cluster == cluster {

@@ -19,24 +19,22 @@ import (
 
 // Config configures a [Shell].
 type Config struct {
-	// Dir is the folder that it begins in.
 	Dir string
-	// Home is the reader's: pages write it "~". Logs of terminals lie there.
+	// pages write it "~"; logs of terminals are there
 	Home string
-	// Env is the environment, all of it.
+	// all of it
 	Env []string
-	// Alone gives it a network of its own, with the loopback; that needs root.
+	// Alone gives it a network of its own; that needs root.
 	Alone bool
-	// Patience bounds each command.
+	// bounds each command
 	Patience time.Duration
-	// Update accepts an output that differs from the page.
+	// accepts an output that differs from the page
 	Update bool
 }
 
-// errShell says that the shell does not answer any more.
 var errShell = errors.New("the shell does not go on")
 
-// Shell is a reader at a terminal, and the servers that they have started.
+// Shell is a reader at a terminal, with the servers that they started.
 type Shell struct {
 	cfg     Config
 	process *exec.Cmd
@@ -75,7 +73,7 @@ func Open(cfg Config) (*Shell, error) {
 	return s, nil
 }
 
-// Close ends the servers, and the shell, and waits for them.
+// Close ends the servers and the shell, and waits for them.
 func (s *Shell) Close() error {
 	err := s.stop()
 	_ = s.in.Close()
@@ -85,10 +83,9 @@ func (s *Shell) Close() error {
 	return errors.Join(err, s.outFile.Close())
 }
 
-// mark is printed behind each command, with its status.
+// mark is printed after each command, with its status.
 const mark = "--- that was it ---"
 
-// run runs a command, and returns its output and its status.
 func (s *Shell) run(line string) (text, status string, err error) {
 	if _, err := fmt.Fprintf(s.in, "%s\necho '%s' $?\n", line, mark); err != nil {
 		return "", "", fmt.Errorf("%w: %w", errShell, err)
@@ -120,7 +117,6 @@ func (s *Shell) run(line string) (text, status string, err error) {
 	return text, status, nil
 }
 
-// must runs commands that have to succeed.
 func (s *Shell) must(lines string) error {
 	text, status, err := s.run(lines)
 	if err == nil && status != "0" {
@@ -129,7 +125,6 @@ func (s *Shell) must(lines string) error {
 	return err
 }
 
-// file writes a file that a page shows, if it has a name.
 func (s *Shell) file(text string) error {
 	m := fileName.FindStringSubmatch(text)
 	if m == nil {
@@ -138,10 +133,10 @@ func (s *Shell) file(text string) error {
 	return os.WriteFile(filepath.Join(s.cfg.Dir, m[1]), []byte(text), 0o600)
 }
 
-// looks matches commands that change nothing: their output may be a moment late.
+// looks matches commands that change nothing: their output may be late.
 var looks = regexp.MustCompile(`^(kn )?rouse (ls|list|clusters|usage|keys list)\b|^(kn )?rouse (why|trace|describe) |^kubectl .*\bget `)
 
-// console runs the commands of a block, and returns it with their outputs.
+// console returns a block with its commands' outputs.
 func (s *Shell) console(block string) (string, error) {
 	var text strings.Builder
 	var wrong error
@@ -164,7 +159,7 @@ func (s *Shell) console(block string) (string, error) {
 	return text.String(), wrong
 }
 
-// server starts the command of a block on a terminal of its own, and waits until it has printed what the page says.
+// server waits until the command has printed what the page says.
 func (s *Shell) server(block string) (string, error) {
 	c := commandsOf(block)[0]
 	log, err := s.begin(c.line)
@@ -186,7 +181,6 @@ func (s *Shell) server(block string) (string, error) {
 	}
 }
 
-// begins reports whether a text begins with the lines on the page.
 func begins(text, want string) bool {
 	lines := strings.SplitAfter(text, "\n")
 	for n := range lines {
@@ -197,7 +191,7 @@ func begins(text, want string) bool {
 	return false
 }
 
-// logged looks for lines that a server has printed, and waits for them.
+// logged waits for lines of any server.
 func (s *Shell) logged(block string) (string, error) {
 	for wait := time.Now().Add(s.cfg.Patience / 4); ; time.Sleep(100 * time.Millisecond) {
 		var all strings.Builder
@@ -214,12 +208,10 @@ func (s *Shell) logged(block string) (string, error) {
 	}
 }
 
-// terminal is the log of the server with a number.
 func (s *Shell) terminal(n int) string {
 	return filepath.Join(s.cfg.Home, fmt.Sprintf("terminal-%d", n))
 }
 
-// ready matches the output of a server that serves.
 var ready = regexp.MustCompile(`(?m)^(stop:|listening on )|^\s*stop:|\n\s*stop:`)
 
 // serveUnseen starts a server that the page does not show.
@@ -236,7 +228,7 @@ func (s *Shell) serveUnseen(line string) error {
 	return nil
 }
 
-// begin starts a command on a terminal, and says where that is logged.
+// begin returns where the command's terminal is logged.
 func (s *Shell) begin(line string) (log string, err error) {
 	s.servers++
 	log = s.terminal(s.servers)
@@ -244,12 +236,11 @@ func (s *Shell) begin(line string) (log string, err error) {
 	return log, s.must(fmt.Sprintf("script -qefc %s %s </dev/null >/dev/null 2>&1 &", "'"+strings.ReplaceAll(line, "'", `'\''`)+"'", log))
 }
 
-// stop ends all servers, and waits for them.
 func (s *Shell) stop() error {
 	return s.must(`for p in $(jobs -p); do for c in $(cat /proc/$p/task/$p/children); do kill -TERM $c; done; done; wait; true`)
 }
 
-// printed returns the text that a terminal shows for a log of script(1).
+// printed returns what a terminal shows for a log of script(1).
 func (s *Shell) printed(log string) string {
 	raw, err := os.ReadFile(log)
 	if err != nil {

@@ -1,13 +1,10 @@
-// Package catalog finds the models on this machine and declares functions for them: those that Ollama has pulled, in its own store,
-// the GGUF files below a folder, and llama-swap's configuration. It only reads: nothing is copied, moved or fetched, and models are served in place.
+// Package catalog finds the models on this machine and declares functions for them: those that Ollama has pulled, the
+// GGUF files below a folder, and llama-swap's configuration. It only reads: models are served in place.
 //
-// For each model it chooses what serves it, and explains unexpected choices: our engine if possible, else Ollama, if that is
-// installed. Unreadable models are skipped, each with its reason; one bad file hides no other.
+// For each model it chooses what serves it: our engine if possible, else Ollama, if installed. Unreadable models are
+// skipped, each with its reason.
 //
-// It never follows a manifest out of its store (a digest can only name a file there), and reads only a bounded part of files that
-// are no models.
-//
-// All functions are safe for concurrent use. They block for as long as the disk takes.
+// It never follows a manifest out of its store, and reads only a bounded part of files that are no models.
 package catalog
 
 import (
@@ -21,7 +18,6 @@ import (
 
 // Skipped is something that is not served, and why.
 type Skipped struct {
-	// What is a path or a model's name, printable.
 	What string
 	Why  error
 }
@@ -39,16 +35,15 @@ func printable(name string) string {
 	}, name)
 }
 
-// found collects functions, the first of each name.
 type found struct {
 	functions []api.Function
-	what      []string // of each
+	what      []string
 	left      []Skipped
 }
 
 func (c *found) skip(what string, why error) { c.left = append(c.left, Skipped{what, why}) }
 
-// add adds what was found, or the reason why it is none. An alias stays with its first function.
+// add adds what was found, or why not. An alias stays with its first function.
 func (c *found) add(what string, f api.Function, err error) {
 	for i, other := range c.functions {
 		if f.Name == other.Name && err == nil {

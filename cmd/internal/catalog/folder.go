@@ -15,15 +15,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// Bounds of a folder's depth and number of files.
 const (
 	mostDepth = 8
 	mostFiles = 10_000
 )
 
-// Folder declares a function for every GGUF model below a folder, named after its file. Links are followed, to each folder once. Models
-// that the engine can't serve, and those whose name is taken, are skipped; projectors and the like are no models. The error is about
-// the folder itself.
+// Folder declares a function for every GGUF model below a folder, named after its file. Links are followed, to each
+// folder once. Models that the engine can't serve, or whose name is taken, are skipped. The error is about the folder
+// itself.
 func Folder(dir string, gpu func() GPU) (functions []api.Function, left []Skipped, err error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return nil, nil, fmt.Errorf("read the folder of models: %s is no folder", dir)
@@ -40,7 +39,6 @@ func Folder(dir string, gpu func() GPU) (functions []api.Function, left []Skippe
 	return all.functions, all.left, nil
 }
 
-// inFolder declares the function of one file.
 func inFolder(path, dir string) (api.Function, error) {
 	if printable(path) != path {
 		return api.Function{}, errors.New("its name has control characters")
@@ -55,7 +53,7 @@ func inFolder(path, dir string) (api.Function, error) {
 	return f, nil
 }
 
-// Unusable returns why our engine can't serve the file of a function; nil if it can, or if the engine is not to serve it.
+// Unusable returns why our engine can't serve the file of a function; nil if it can, or is not to.
 func Unusable(f api.Function) error {
 	if f.Runtime.Kind != api.RuntimeEngine || !filepath.IsAbs(f.Runtime.Model) {
 		return nil
@@ -66,7 +64,6 @@ func Unusable(f api.Function) error {
 	return nil
 }
 
-// reason returns what is wrong with a file, without its path.
 func reason(err error, path string) error {
 	text := err.Error()
 	for _, before := range []string{"open model file " + path + ": ", "open model file: ", "open " + path + ": ", path + " "} {
@@ -75,7 +72,7 @@ func reason(err error, path string) error {
 	return errors.New(text)
 }
 
-// ggufs returns the GGUF models below dir, each by its first file, in order. It ignores hidden files and folders.
+// ggufs returns the GGUF models below dir, each by its first file. It ignores hidden files and folders.
 func ggufs(dir string) (models []string, left []Skipped, err error) {
 	var files []string
 	seen := 0

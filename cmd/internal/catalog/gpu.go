@@ -11,9 +11,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// GPU describes the GPU for runtimes of GGUF files, as functions declare it.
+// GPU describes the GPU as functions declare it.
 type GPU struct {
-	// Is says that there is one. Apple's are not accounted for: Devices is 0 then, else 1.
+	// Apple's are not accounted for: Devices is 0 then, else 1.
 	Is      bool
 	Devices int
 }
@@ -37,7 +37,7 @@ func ProcessorOnly(f api.Function) string {
 	return "processor only: our engine does not use the GPU of this machine; llama-server or ollama in PATH would"
 }
 
-// onGPU has a model that our engine would run on the processor served by an installed runtime that uses the GPU. gpu is nil if none
+// onGPU has an installed runtime that uses the GPU serve what our engine would run on the processor. gpu is nil if none
 // may be used.
 func onGPU(f api.Function, gpu func() GPU) api.Function {
 	if gpu == nil || ProcessorOnly(f) == "" || !gpu().Is {
@@ -57,7 +57,6 @@ func installed(program string) bool {
 	return err == nil
 }
 
-// devices returns how many GPUs to declare for a runtime that uses one.
 func devices(gpu func() GPU) int {
 	if gpu == nil {
 		return 0

@@ -20,7 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// swapModel has the settings of a model of llama-swap that a function can have. Numbers are texts, since they may be macros.
+// swapModel has the settings of a model of llama-swap that a function can have. Numbers are texts: they may be macros.
 type swapModel struct {
 	Cmd, Proxy   string
 	Aliases      []yaml.Node // texts, or objects with an id
@@ -38,7 +38,6 @@ type swapModel struct {
 	Macros yaml.Node
 }
 
-// swapFile has the settings of a configuration of llama-swap that matter to functions.
 type swapFile struct {
 	Models       yaml.Node
 	Macros       yaml.Node
@@ -60,7 +59,7 @@ type swapGroup struct {
 	Members    []string
 }
 
-// Keys of a file, and of a model, that are kept.
+// Keys that are kept.
 var (
 	swapKept      = []string{"models", "macros", "globalTTL", "healthCheckTimeout", "startPort", "includeAliasesInList"}
 	swapModelKept = []string{"cmd", "proxy", "aliases", "env", "useModelName", "concurrencyLimit", "healthCheckTimeout", "macros"}
@@ -73,7 +72,6 @@ const (
 	swapLogs   = "rouse up has flags for its logs, and rouse logs NAME for those of models"
 )
 
-// swapLost says why other keys are not kept.
 var swapLost = map[string]string{
 	"apiKeys":       "until there are keys every client is served: make them with rouse keys create, and start rouse up with --keys",
 	"capabilities":  swapShown,
@@ -103,7 +101,6 @@ var (
 	swapMacro = lazyregexp.New(`\$\{[^}]*\}`)
 )
 
-// swap reads a configuration of llama-swap.
 type swap struct {
 	found
 	path string
@@ -111,8 +108,8 @@ type swap struct {
 	gpu  GPU
 }
 
-// LlamaSwap declares the models of a configuration of llama-swap. What has no equal here is in left, with its line and the reason.
-// The error is about the file itself.
+// LlamaSwap declares the models of a configuration of llama-swap. What has no equal here is in left. The error is about
+// the file itself.
 func LlamaSwap(path string, gpu GPU) (functions []api.Function, left []Skipped, err error) {
 	raw, err := disk.ReadText(path)
 	if err != nil {
@@ -126,7 +123,7 @@ func LlamaSwap(path string, gpu GPU) (functions []api.Function, left []Skipped, 
 	})
 	s := swap{path: path, gpu: gpu}
 	var doc yaml.Node
-	var whole map[string]any // read to refuse anchors that contain themselves
+	var whole map[string]any // refuses anchors that contain themselves
 	if err := cmp.Or(yaml.Unmarshal(raw, &doc), yaml.Unmarshal(raw, &whole), yaml.Unmarshal(raw, &s.file)); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, api.Explain(err))
 	}
@@ -141,12 +138,10 @@ func LlamaSwap(path string, gpu GPU) (functions []api.Function, left []Skipped, 
 	return s.functions, s.left, nil
 }
 
-// at names a setting with its line.
 func (s *swap) at(n *yaml.Node, what string) string {
 	return printable(fmt.Sprintf("%s:%d: %s", s.path, n.Line, what))
 }
 
-// lose lists the keys of a mapping that are not kept.
 func (s *swap) lose(n *yaml.Node, of string, kept []string) {
 	for _, p := range pairs(n) {
 		if !slices.Contains(kept, p[0].Value) {
@@ -155,22 +150,25 @@ func (s *swap) lose(n *yaml.Node, of string, kept []string) {
 	}
 }
 
-// pairs returns keys and values of a mapping, and of those that it merges.
-func pairs(n *yaml.Node) (all [][2]*yaml.Node) {
+// pairs returns n's own pairs, after those of merged mappings that these do not override.
+func pairs(n *yaml.Node) (own [][2]*yaml.Node) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
+	var merged [][2]*yaml.Node
 	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
 		if n.Content[i].Tag == "!!merge" {
-			all = append(all, pairs(n.Content[i+1])...)
+			merged = append(merged, pairs(n.Content[i+1])...)
 			continue
 		}
-		all = append(all, [2]*yaml.Node(n.Content[i:]))
+		own = append(own, [2]*yaml.Node(n.Content[i:]))
 	}
-	return all
+	return append(slices.DeleteFunc(merged, func(m [2]*yaml.Node) bool {
+		return slices.ContainsFunc(own, func(p [2]*yaml.Node) bool { return p[0].Value == m[0].Value })
+	}), own...)
 }
 
-// expand returns a function that replaces macros: the last first, since they may contain earlier ones.
+// expand returns a function that replaces macros, the last first: they may contain earlier ones.
 func (s *swap) expand(id string, own *yaml.Node) func(string) string {
 	names, values := []string{"MODEL_ID"}, []string{id}
 	for _, p := range append(pairs(&s.file.Macros), pairs(own)...) {
@@ -188,10 +186,9 @@ func (s *swap) expand(id string, own *yaml.Node) func(string) string {
 	}
 }
 
-// comment is a line of a command that llama-swap leaves out.
+// comment matches lines that llama-swap leaves out of commands.
 var comment = lazyregexp.New(`(?m)^\s*#.*$`)
 
-// model declares one model.
 func (s *swap) model(id string, n *yaml.Node) (api.Function, error) {
 	var m swapModel
 	if err := n.Decode(&m); err != nil {
@@ -274,7 +271,7 @@ func (s *swap) persistent(id string) bool {
 	return false
 }
 
-// usePort has a command listen on the port that its function is given, in place of the one of its proxy.
+// usePort has a command listen on its function's port, in place of its proxy's.
 func usePort(command []string, proxy string) error {
 	u, err := url.Parse(strings.ReplaceAll(cmp.Or(proxy, "http://localhost"), "${PORT}", "0"))
 	if err != nil {
@@ -298,7 +295,7 @@ func usePort(command []string, proxy string) error {
 	return nil
 }
 
-// Command declares the function of NAME=COMMAND, a model server's command line, with one GPU where there is one. gpu may be nil.
+// Command declares the function of NAME=COMMAND, with one GPU where there is one. gpu may be nil.
 func Command(named, origin string, gpu func() GPU) (api.Function, error) {
 	name, line, _ := strings.Cut(named, "=")
 	f, err := forCommand(line, origin, devices(gpu))
@@ -311,7 +308,6 @@ func Command(named, origin string, gpu func() GPU) (api.Function, error) {
 	return f, nil
 }
 
-// forCommand declares a function without a name.
 func forCommand(line, origin string, gpus int) (api.Function, error) {
 	words, err := shlex.Split(strings.ReplaceAll(line, "\\\n", " "))
 	if err == nil && len(words) == 0 {

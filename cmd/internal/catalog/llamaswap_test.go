@@ -151,6 +151,18 @@ func TestLlamaSwapFiles(t *testing.T) {
 	}
 }
 
+// TestLlamaSwapOverrides: a mapping's own keys override those that it merges.
+func TestLlamaSwapOverrides(t *testing.T) {
+	path := swapFile(t, "x: &x {a: &a {cmd: 'one --port ${PORT}', unlisted: true, ttl: 9}}\nmodels:\n  <<: *x\n  a:\n    <<: *a\n    cmd: 'two --port ${PORT}'\n    unlisted: true\n")
+	functions, left, err := catalog.LlamaSwap(path, catalog.GPU{})
+	if err != nil || len(functions) != 1 || functions[0].Runtime.Command[0] != "two" {
+		t.Errorf("%+v, %v", functions, err)
+	}
+	if len(left) != 2 || !strings.Contains(left[0].String(), ":1: x is") || !strings.Contains(left[1].String(), ":7: models.a.unlisted is") {
+		t.Errorf("left out are %v", left)
+	}
+}
+
 func FuzzLlamaSwap(f *testing.F) {
 	f.Add(swapConfig)
 	f.Add("models: &a {<<: *a}")

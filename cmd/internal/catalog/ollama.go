@@ -20,32 +20,30 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// Store is a folder in which Ollama keeps its models: manifests/HOST/NAMESPACE/NAME/TAG, and blobs/sha256-HEX.
+// Store is a folder of Ollama's models: manifests/HOST/NAMESPACE/NAME/TAG, and blobs/sha256-HEX.
 type Store struct{ Dir string }
 
-// Model is a model that Ollama has pulled or created.
+// Model is a model that Ollama has.
 type Model struct {
-	// Name is Ollama's name for it, "qwen2.5:0.5b".
 	Name string
-	// Size is the size of its blobs.
+	// of its blobs
 	Size api.Bytes
-	// Engine is why our engine can't serve it; nil: it can.
+	// why our engine can't serve it
 	Engine error
-	// Ignores lists the model's declarations that our engine ignores, for display; empty: none.
+	// Ignores lists the declarations that our engine ignores.
 	Ignores string
 
 	store string
-	file  string // the blob with its weights
+	file  string
 }
 
-// mostManifest bounds a manifest's size, which is a few kB in practice; mostModels, the number of models read from a store.
 const (
 	mostManifest = 1 << 20
 	mostModels   = 10_000
 )
 
-// StoreOf returns Ollama's store, looked up like Ollama does: OLLAMA_MODELS, else below the home folder, else the folder of its
-// Linux service. It returns nil if there is none.
+// StoreOf returns Ollama's store: OLLAMA_MODELS, else below the home folder, else its Linux service's; nil: there is
+// none.
 func StoreOf(getenv func(string) string) *Store {
 	dirs := []string{getenv("OLLAMA_MODELS")}
 	if dirs[0] == "" {
@@ -62,7 +60,7 @@ func StoreOf(getenv func(string) string) *Store {
 	return nil
 }
 
-// Models lists the store by name. Models with unreadable manifest or weights are skipped.
+// Models lists the store by name. Unreadable models are skipped.
 func (s *Store) Models() (models []Model, left []Skipped) {
 	root := filepath.Join(s.Dir, "manifests")
 	seen := 0
@@ -123,22 +121,19 @@ func (s *Store) Find(name string) (m Model, near []string, err error) {
 	return Model{}, near[:min(len(near), 5)], fs.ErrNotExist
 }
 
-// errNoName says that a name is not valid for Ollama.
 var errNoName = errors.New("it is no name of a model of Ollama's")
 
-// nameForm is a part of a name.
 var nameForm = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,79}$`)
 
-// hostForm is the first part of a name of four.
+// hostForm is the first of four parts.
 var hostForm = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 
-// Parts of a manifest's path that short names omit.
+// Parts that short names omit.
 const (
 	usualHost      = "registry.ollama.ai"
 	usualNamespace = "library"
 )
 
-// nameOf returns the name of the model whose manifest is at path.
 func nameOf(root, path string) (string, error) {
 	rel, err := filepath.Rel(root, path)
 	if err != nil {
@@ -154,7 +149,6 @@ func good(parts []string) bool {
 	return hostForm().MatchString(parts[0]) && nameForm().MatchString(parts[1]) && nameForm().MatchString(parts[2]) && nameForm().MatchString(parts[3])
 }
 
-// shortName returns the name for the path of a manifest below manifests/.
 func shortName(rel string) string {
 	parts := strings.Split(filepath.ToSlash(rel), "/")
 	name := parts[2] + ":" + parts[3]
@@ -184,7 +178,6 @@ func manifestOf(name string) (string, bool) {
 	return filepath.Join(parts...), len(parts) == 4 && good(parts)
 }
 
-// manifest has the parts of a model's manifest that are read.
 type manifest struct {
 	Config *layer  `json:"config"`
 	Layers []layer `json:"layers"`
@@ -196,7 +189,6 @@ type layer struct {
 	Size      api.Bytes `json:"size"`
 }
 
-// Kinds of layers, as Ollama names them.
 const (
 	kindModel     = "application/vnd.ollama.image.model"
 	kindAdapter   = "application/vnd.ollama.image.adapter"
@@ -209,7 +201,6 @@ const (
 
 var digestForm = lazyregexp.New(`^sha256:[0-9a-f]{64}$`)
 
-// read reads the manifest at path, and finds its blobs.
 func (s *Store) read(name, path string) (Model, error) {
 	m := Model{Name: name, store: s.Dir}
 	f, err := os.Open(path)
@@ -256,7 +247,7 @@ func (s *Store) read(name, path string) (Model, error) {
 	return m, nil
 }
 
-// fits returns what our engine ignores of a model with those layers; the error is why it can't serve it.
+// fits returns what our engine ignores of a model, or why it can't serve it.
 func fits(file string, kinds map[string]int) (ignores string, why error) {
 	switch {
 	case kinds[kindModel] > 1:
@@ -281,8 +272,8 @@ func fits(file string, kinds map[string]int) (ignores string, why error) {
 	return ignores, nil
 }
 
-// Function declares a function that serves a model in place: on our engine if it can and there is no GPU for another runtime, else
-// on Ollama, if that is installed. The error says why neither can.
+// Function declares a function that serves a model in place: on our engine if it can and no other runtime has a GPU,
+// else on Ollama, if installed. The error says why neither can.
 func (m Model) Function(origin string, gpu func() GPU) (api.Function, error) {
 	if m.Engine == nil && !(gpu != nil && gpu().Is && installed("ollama")) {
 		f, err := config.ForModel(functionName(m.Name)+"="+m.file, origin)
@@ -300,7 +291,7 @@ func (m Model) Function(origin string, gpu func() GPU) (api.Function, error) {
 	return f, err
 }
 
-// alias returns the names that Ollama's clients use for the model, in addition to the function's own.
+// alias returns the names that Ollama's clients use, in addition to the function's own.
 func alias(name string, f api.Function) []api.ModelName {
 	names := []api.ModelName{api.ModelName(name)}
 	if short, is := strings.CutSuffix(name, ":latest"); is && short != f.Name.Name() {
@@ -309,12 +300,12 @@ func alias(name string, f api.Function) []api.ModelName {
 	return slices.DeleteFunc(names, func(n api.ModelName) bool { return string(n) == f.Name.Name() })
 }
 
-// functionName derives a function's name from a model's: qwen2.5:0.5b is qwen2-5-0-5b, chat:latest is chat.
+// functionName: qwen2.5:0.5b is qwen2-5-0-5b, chat:latest is chat.
 func functionName(model string) string {
 	return cmp.Or(config.NameOf(strings.TrimSuffix(model, ":latest")), "m")
 }
 
-// Functions declares a function for each model of the store that can be served here.
+// Functions declares a function for each model that can be served here.
 func (s *Store) Functions(gpu func() GPU) (functions []api.Function, left []Skipped) {
 	models, left := s.Models()
 	all := found{left: left}
@@ -325,7 +316,7 @@ func (s *Store) Functions(gpu func() GPU) (functions []api.Function, left []Skip
 	return all.functions, all.left
 }
 
-// Attached declares functions for models that an Ollama at e has, which goes on serving them.
+// Attached declares functions for models that an Ollama at e goes on serving.
 func Attached(models []string, e api.Endpoint, gpu GPU) (functions []api.Function, left []Skipped) {
 	var all found
 	for _, name := range models {

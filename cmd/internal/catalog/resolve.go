@@ -14,14 +14,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// Resolve declares a function for a model reference. store may be nil; if the machine has a GPU, a runtime that uses it is preferred
-// to our engine. The life of a reference:
+// Resolve declares a function for a model reference. store may be nil; a runtime that uses the GPU is preferred to our
+// engine.
 //
-//  1. A path, a URL or pico is handled by [config.ForModel]. For ollama:// the store's model is used if present, and nothing is
+//  1. A path, a URL or pico is [config.ForModel]'s. ollama:// is the store's model if it has it, and nothing is
 //     fetched.
-//  2. An existing file, such as ./chat.gguf without the leading ./, is that file.
-//  3. Another name is looked up in the store.
-//  4. Else the error suggests what may have been meant.
+//  2. An existing file, such as ./chat.gguf without ./, is that file.
+//  3. Other names are looked up in the store.
+//  4. Else the error suggests what may be meant.
 //
 // A prefix NAME= names the function.
 func Resolve(ref, origin string, store *Store, gpu func() GPU) (api.Function, error) {
@@ -80,16 +80,15 @@ var (
 
 // Missing is the error of a model that is not here.
 type Missing struct {
-	// Library is the reference of what may be meant in Ollama's library; empty: nothing.
+	// Library may be meant, in Ollama's library.
 	Library string
 
 	text string
 }
 
-// Error implements error.
 func (e *Missing) Error() string { return e.text }
 
-// meant says that a model is not here, and how to write a name that looks like another program's.
+// meant says how to write a name that looks like another program's.
 func meant(model string) *Missing {
 	e := &Missing{text: fmt.Sprintf("the model %q does not exist here: ", model)}
 	for _, with := range []string{model + ".gguf", model + ".GGUF"} {

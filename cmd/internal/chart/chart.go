@@ -10,19 +10,17 @@ import (
 	"github.com/rouse-dev/rouse/manifests"
 )
 
-// Images in the manifests have a local registry; in between they get a placeholder, which a template replaces.
+// Images in the manifests have a local registry; a template replaces the placeholder.
 const (
 	local       = "dev.local/"
 	placeholder = "registry.invalid/"
 )
 
-// programs are the images of an installation.
 var programs = []string{"rouse-activator", "rouse-autoscaler", "rouse-function"}
 
-// components are those that can be added to any overlay except the agent's, which contains one.
+// components can be added to any overlay except the agent's, which contains one.
 var components = slices.DeleteFunc(manifests.Components(), func(name string) bool { return name == "agent" })
 
-// chart returns the files of the chart, by name.
 func chart(version, registry string) (map[string]string, error) {
 	templates, err := objects()
 	if err != nil {
@@ -59,7 +57,6 @@ imagePullSecrets: []
 %scomponents: []
 `
 
-// meaning describes each overlay and component, for values.yaml.
 var meaning = map[string]string{
 	"agent":        "the cluster serves front doors elsewhere too; it takes no components",
 	"default":      "functions keep the GPU of their pod while they sleep",
@@ -78,7 +75,6 @@ var meaning = map[string]string{
 	"traces":       "wakes and requests are exported by OTLP",
 }
 
-// described returns a comment line for each.
 func described(all []string) string {
 	var b strings.Builder
 	for _, name := range all {
@@ -94,8 +90,8 @@ const notes = `Rouse {{ .Chart.AppVersion }} is installed beside Knative Serving
   kn rouse create NAME --model REF a function, by the command of kn that it prints
 `
 
-// once refuses a second release: objects have fixed names in one namespace, and there is one data path. If lookup is not possible,
-// as in helm template, it finds nothing.
+// once refuses a second release: objects have fixed names in one namespace. Without lookup, as in helm template, it
+// finds nothing.
 const once = `{{- with lookup "apps/v1" "Deployment" "knative-serving" "rouse-autoscaler" }}
 {{- $by := get (default (dict) .metadata.annotations) "meta.helm.sh/release-name" }}
 {{- $in := get (default (dict) .metadata.annotations) "meta.helm.sh/release-namespace" }}
@@ -124,11 +120,11 @@ func schema() string {
 `, quoted(manifests.Overlays()), quoted(components))
 }
 
-// alone are the components that only add objects, which nothing else changes: they are rendered separately, because each further
-// one doubles the work. The tests render them together with others.
+// alone are the components that only add objects, which nothing else changes: each that is rendered with others doubles
+// the work.
 var alone = []string{"alerts", "any-image", "monitoring", "page", "relay"}
 
-// choice is a possible choice of a user: an overlay and a set of components.
+// choice is an overlay and a set of components.
 type choice struct {
 	overlay string
 	has     map[string]bool
@@ -153,7 +149,7 @@ func all() (list []choice) {
 	return list
 }
 
-// fits reports whether the combination exists: an agent takes no components.
+// An agent takes no components.
 func (c choice) fits() bool { return c.overlay != "agent" || len(c.names()) == 0 }
 
 func (c choice) names() (names []string) {
@@ -165,20 +161,18 @@ func (c choice) names() (names []string) {
 	return names
 }
 
-// object is one Kubernetes object in all choices.
-type object struct {
-	texts []string // by choice; empty: not present
-}
+// An object has texts by choice; empty: not present.
+type object []string
 
-// objects returns the templates: every object in all its forms.
+// objects returns templates of every object in all its forms.
 func objects() (string, error) {
 	choices := all()
 	images := map[string]string{}
 	for _, name := range programs {
 		images[local+name] = placeholder + name + ":tag"
 	}
-	var list []*object
-	byID := map[string]*object{}
+	var list []object
+	byID := map[string]object{}
 	for k, c := range choices {
 		rendered, err := manifests.Render(c.overlay, images, c.names()...)
 		if err != nil {
@@ -190,10 +184,10 @@ func objects() (string, error) {
 				return "", err
 			}
 			if byID[id] == nil {
-				byID[id] = &object{texts: make([]string, len(choices))}
+				byID[id] = make(object, len(choices))
 				list = append(list, byID[id])
 			}
-			byID[id].texts[k] = strings.TrimSpace(text)
+			byID[id][k] = strings.TrimSpace(text)
 		}
 	}
 	var out strings.Builder
@@ -218,10 +212,10 @@ func identity(text string) (string, error) {
 }
 
 // write writes each form of an object once, under the conditions that matter.
-func (o *object) write(out *strings.Builder, choices []choice) {
+func (o object) write(out *strings.Builder, choices []choice) {
 	overlay, which := o.depends(choices)
 	written := map[string]bool{"": true}
-	for _, text := range o.texts {
+	for _, text := range o {
 		if written[text] {
 			continue
 		}
@@ -236,11 +230,11 @@ func (o *object) write(out *strings.Builder, choices []choice) {
 }
 
 // depends reports whether the object depends on the overlay, and on which components.
-func (o *object) depends(choices []choice) (overlay bool, which []string) {
+func (o object) depends(choices []choice) (overlay bool, which []string) {
 	differs := func(same func(a, b choice) bool) bool {
 		for i, a := range choices {
 			for j, b := range choices[:i] {
-				if o.texts[i] != o.texts[j] && same(a, b) {
+				if o[i] != o[j] && same(a, b) {
 					return true
 				}
 			}
@@ -258,15 +252,15 @@ func (o *object) depends(choices []choice) (overlay bool, which []string) {
 	return overlay, which
 }
 
-// conditions returns the condition under which an object has this form; empty: always.
-func (o *object) conditions(text string, choices []choice, overlay bool, which []string) string {
+// conditions returns when an object has this form; empty: always.
+func (o object) conditions(text string, choices []choice, overlay bool, which []string) string {
 	if !overlay && len(which) == 0 {
 		return ""
 	}
 	overlays := map[string][]string{} // by the condition of the components
 	var order []string
 	for k, c := range choices {
-		if o.texts[k] != text {
+		if o[k] != text {
 			continue
 		}
 		var components []string
@@ -298,7 +292,7 @@ func (o *object) conditions(text string, choices []choice, overlay bool, which [
 	return "or " + strings.Join(all, " ")
 }
 
-// templated turns an object's text into a template: its own braces are escaped, images come from the values.
+// templated escapes the text's own braces, and takes images from the values.
 func templated(text string) string {
 	text = strings.ReplaceAll(text, "{{", `{{ "{{" }}`)
 	var out []string

@@ -1,11 +1,11 @@
-// Command chart generates the Helm chart, from the same files as kustomize's overlays (package manifests), or with --objects
-// one of the overlays as a file for kubectl.
+// Command chart generates the Helm chart from the files of package manifests, or with --objects one of the overlays for
+// kubectl.
 //
 //	go run ./cmd/internal/chart --version v1.2.0 -o dist/rouse      a folder: helm install rouse dist/rouse -n knative-serving
 //	go run ./cmd/internal/chart --version v1.2.0 --objects default  the objects, on standard output
 //
-// Overlays and components are values of the chart. Their effect on an object is found by rendering all combinations: an
-// object that differs is included once for each form, between conditions.
+// Overlays and components are values of the chart. All combinations are rendered: an object that differs is included
+// once for each form, between conditions.
 package main
 
 import (

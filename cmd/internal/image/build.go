@@ -16,10 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/pack"
 )
 
-// module is the module's path, used to find the programs.
 const module = "github.com/rouse-dev/rouse"
 
-// product is one of Rouse's images.
 type product struct {
 	name, title string
 	programs    map[string]string // path in the image → folder of its main package
@@ -28,8 +26,8 @@ type product struct {
 	onto        string // an image in a registry to add it to
 }
 
-// products are all images. The function's includes the engine, which is a subcommand of cmd/rouse: without it the
-// runtime "engine" could not start. And it brings rouse-suspend to images that have the C library, and NVIDIA's driver.
+// products are all images. The function's includes cmd/rouse, which has the engine, and rouse-suspend for images that
+// have the C library and NVIDIA's driver.
 var products = []product{
 	{
 		name: "activator", title: "Rouse's activator: the data path and the front door",
@@ -52,7 +50,6 @@ func names() []string {
 	return all
 }
 
-// choose finds the products by name; none means all.
 func choose(wanted []string) ([]product, error) {
 	if len(wanted) == 0 {
 		return products, nil
@@ -68,7 +65,6 @@ func choose(wanted []string) ([]product, error) {
 	return chosen, nil
 }
 
-// build compiles the images' programs for one architecture and describes the images.
 func (o options) build(ctx context.Context, dir, arch string) ([]pack.Image, error) {
 	version, revision := o.Version, git(ctx, "rev-parse", "HEAD")
 	if version == "" {
@@ -129,7 +125,7 @@ func (o options) derived() ([]product, error) {
 	return all, nil
 }
 
-// compile builds the main packages of the products, each once, into the folder into.
+// compile builds the main packages of the products into the folder into.
 func compile(ctx context.Context, wanted []product, version, arch, into string) error {
 	folders := map[string]bool{}
 	for _, p := range wanted {
@@ -157,7 +153,6 @@ func compile(ctx context.Context, wanted []product, version, arch, into string) 
 	return nil
 }
 
-// labels returns the labels that registries show.
 func labels(title, version, revision string) map[string]string {
 	const prefix = "org.opencontainers.image."
 	all := map[string]string{
@@ -169,7 +164,7 @@ func labels(title, version, revision string) map[string]string {
 	return all
 }
 
-// git runs git; it returns "" on failure.
+// git returns "" on failure.
 func git(ctx context.Context, args ...string) string {
 	out, err := exec.CommandContext(ctx, "git", args...).Output()
 	if err != nil {

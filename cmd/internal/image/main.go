@@ -1,4 +1,4 @@
-// Command image builds Rouse's container images without Docker: it compiles the programs and packs them (package pack).
+// Command image builds Rouse's container images without Docker.
 //
 //	go run ./cmd/internal/image                                  bin/rouse-images.tar, for this machine's architecture
 //	go run ./cmd/internal/image -o all.tar activator function    only these
@@ -34,7 +34,6 @@ func main() {
 	}
 }
 
-// options are the command-line options.
 type options struct {
 	Out      string   `flag:"output,o" help:"the <file> to write"`
 	Push     string   `flag:"push" help:"push to this <registry> instead, such as ghcr.io/me"`

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/manifests"
 )
 
-// Results of a check, the worst last.
+// Results, the worst last.
 const (
 	resultOK      = "ok"
 	resultUnknown = "unknown" // no permission to look
@@ -23,25 +23,21 @@ const (
 	resultMissing = "missing" // Rouse, or what was requested, does not work
 )
 
-// finding is the result of one check.
 type finding struct {
 	Check  string `json:"check"`
 	Result string `json:"result"`
-	// Found describes the present state.
-	Found string `json:"found"`
-	// Mend says what to do; empty: nothing.
-	Mend string `json:"mend,omitempty"`
+	Found  string `json:"found"`
+	Mend   string `json:"mend,omitempty"`
 }
 
-// checker examines a cluster and changes nothing.
 type checker struct {
 	*cluster
 	plan     plan
-	objects  []object // would be applied, of the kinds that the cluster knows
+	objects  []object // to apply, of kinds that the cluster knows
 	findings []finding
 }
 
-// plan describes what is installed, or will be.
+// plan says what is or will be installed.
 type plan struct {
 	overlay    string
 	components []string
@@ -81,12 +77,11 @@ kubectl or Helm, or afterwards. It changes nothing. Exit status 1: something is 
 	return cmd
 }
 
-// add adds a finding.
 func (c *checker) add(check, result, mend, found string, args ...any) {
 	c.findings = append(c.findings, finding{check, result, fmt.Sprintf(found, args...), mend})
 }
 
-// failed records that something could not be examined: a permission is missing, or the cluster does not answer.
+// failed records that something could not be examined.
 func (c *checker) failed(check string, err error) {
 	var d *denied
 	if errors.As(err, &d) {
@@ -105,7 +100,7 @@ func (c *checker) failed(check string, err error) {
 //  5. Storage.
 //  6. Rouse itself, if installed: its Deployments, the webhook of any-image, keys.
 //
-// It returns early only if the cluster does not answer at all.
+// It returns early only if the cluster does not answer.
 func (c *checker) run(ctx context.Context) error {
 	if err := c.kubernetes(); err != nil { // 1.
 		return err
@@ -130,7 +125,6 @@ func (c *checker) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// report prints the findings, and fails if something is missing.
 func (c *checker) report(cmd *cobra.Command) error {
 	missing := 0
 	for _, f := range c.findings {

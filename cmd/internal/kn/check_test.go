@@ -95,7 +95,9 @@ func TestCheckInstalled(t *testing.T) {
 	}
 	c.admin = nil
 	c.take("pods/rouse-autoscaler")
-	c.put("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: rouse-autoscaler, namespace: knative-serving}")
+	for _, name := range []string{"rouse-activator", "rouse-autoscaler"} {
+		c.put("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: " + name + ", namespace: knative-serving}")
+	}
 	c.put("apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: knative-serving, labels: {app: rouse-autoscaler}}\nstatus: {containerStatuses: [{state: {waiting: {reason: ImagePullBackOff, message: not found}}}]}")
 	found, err = c.checked()
 	for check, words := range map[string]string{"rouse-autoscaler": "no pod of it is available; a: ImagePullBackOff not found", "leader": "no autoscaler leads"} {
@@ -103,8 +105,11 @@ func TestCheckInstalled(t *testing.T) {
 			t.Errorf("%s: found %q, want that %q is missing", check, f, words)
 		}
 	}
-	if err == nil || !strings.Contains(err.Error(), "2 of ") {
-		t.Errorf("error %v, want one that counts two", err)
+	if f := found["rouse-activator"]; f[1] != "no pod of it is available" { // it has no pod that could say why
+		t.Errorf("rouse-activator: found %q", f)
+	}
+	if err == nil || !strings.Contains(err.Error(), "3 of ") {
+		t.Errorf("error %v, want one that counts three", err)
 	}
 }
 

@@ -26,14 +26,12 @@ import (
 	"github.com/rouse-dev/rouse/manifests"
 )
 
-// Versions of Kubernetes: the oldest that supports the manifests, and the first that can resize a running pod's
-// requests.
+// The oldest Kubernetes that supports the manifests, and the first that can resize a running pod's requests.
 var (
 	oldestKubernetes = utilversion.MajorMinor(1, 30)
 	resizes          = utilversion.MajorMinor(1, 33)
 )
 
-// kubernetes checks the API server's version. It fails if nothing answers.
 func (c *checker) kubernetes() error {
 	info, err := c.kube.Discovery().ServerVersion()
 	if err != nil {
@@ -53,14 +51,13 @@ func (c *checker) kubernetes() error {
 	return nil
 }
 
-// object is an object of the manifests and its resource.
 type object struct {
 	*unstructured.Unstructured
 	resource  schema.GroupVersionResource
 	namespace string // empty: not namespaced
 }
 
-// kinds checks that the cluster has the kinds that would be applied, and keeps the objects of known kinds.
+// kinds checks that the cluster has the kinds to apply, and keeps the objects of known kinds.
 func (c *checker) kinds() error {
 	stream, err := manifests.Render(c.plan.overlay, nil, c.plan.components...)
 	if err != nil {
@@ -109,7 +106,6 @@ func (c *checker) kinds() error {
 	return nil
 }
 
-// rights checks the user's permissions, and whether the cluster accepts each object.
 func (c *checker) rights(ctx context.Context) {
 	var all []right
 	for _, o := range c.objects {
@@ -145,7 +141,7 @@ func (c *checker) rights(ctx context.Context) {
 	c.add("admission", resultOK, "", "the cluster would take all %d objects", len(c.objects))
 }
 
-// ingresses are the controllers of Knative's ingresses, by class: their Deployments, as NAMESPACE/NAME.
+// ingresses are the Deployments of Knative's ingresses, by class.
 var ingresses = map[string][]string{
 	"kourier.ingress.networking.knative.dev":     {control.SystemNamespace + "/net-kourier-controller", "kourier-system/3scale-kourier-gateway"},
 	"istio.ingress.networking.knative.dev":       {control.SystemNamespace + "/net-istio-controller"},
@@ -153,10 +149,9 @@ var ingresses = map[string][]string{
 	"gateway-api.ingress.networking.knative.dev": {control.SystemNamespace + "/net-gateway-api-controller"},
 }
 
-// usualIngress is Knative's default if config-network names none.
+// usualIngress is Knative's default.
 const usualIngress = "istio.ingress.networking.knative.dev"
 
-// ingress checks that the class of ingress that Knative uses is served.
 func (c *checker) ingress(ctx context.Context) {
 	network, err := c.configMap(ctx, "config-network")
 	if err != nil {
@@ -188,7 +183,6 @@ func (c *checker) ingress(ctx context.Context) {
 	c.add("ingress", resultOK, "", "%s", short)
 }
 
-// features checks Knative's feature flags: what functions may have in their pods.
 func (c *checker) features(ctx context.Context) {
 	features, err := c.configMap(ctx, "config-features")
 	if err != nil {
@@ -211,7 +205,7 @@ func (c *checker) features(ctx context.Context) {
 	c.add("features", resultOK, "", "volumes of memory and persistent ones")
 }
 
-// configMap reads one of Knative's ConfigMaps; a missing one is empty.
+// A missing ConfigMap is empty.
 func (c *checker) configMap(ctx context.Context, name string) (map[string]string, error) {
 	m, err := get[corev1.ConfigMap](ctx, c.cluster, configMaps, control.SystemNamespace, name)
 	if apierrors.IsNotFound(err) {
@@ -220,7 +214,6 @@ func (c *checker) configMap(ctx context.Context, name string) (map[string]string
 	return m.Data, err
 }
 
-// deployment returns how many pods of a Deployment are available, and whether it exists.
 func (c *checker) deployment(ctx context.Context, namespace, name string) (available int32, found bool, err error) {
 	d, err := get[appsv1.Deployment](ctx, c.cluster, deployments, namespace, name)
 	if apierrors.IsNotFound(err) {
@@ -229,7 +222,6 @@ func (c *checker) deployment(ctx context.Context, namespace, name string) (avail
 	return d.Status.AvailableReplicas, err == nil, err
 }
 
-// storage checks that claims without a class get a volume.
 func (c *checker) storage(ctx context.Context) {
 	all, err := list[storagev1.StorageClass](ctx, c.cluster, storageClasses, "", "")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// discovery describes each maker of GPUs: the node label with the memory of a GPU (if another program sets it), how to
-// get the device plugin, and the labels of nodes with a card.
+// discovery has for each maker of GPUs the node label with a GPU's memory, the device plugin, and the labels of nodes
+// with a card.
 var discovery = map[string]struct {
 	memory, plugin string
 	cards          []string
@@ -28,10 +28,9 @@ var discovery = map[string]struct {
 		[]string{"intel.feature.node.kubernetes.io/gpu"}},
 }
 
-// ownMemory is the label by which the cluster's operator sets it.
+// ownMemory is the label that the cluster's operator sets.
 const ownMemory = "rouse.dev/gpu-memory"
 
-// nodes checks GPUs, by the nodes' resources and by their labels.
 func (c *checker) nodes(ctx context.Context) {
 	all, err := list[corev1.Node](ctx, c.cluster, nodes, "", "")
 	if err != nil {
@@ -86,7 +85,6 @@ func (c *checker) nodes(ctx context.Context) {
 	}
 }
 
-// list3 names the first few.
 func list3(names []string) string {
 	if len(names) > 3 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
@@ -94,7 +92,6 @@ func list3(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// shared checks that GPUs are shared if the overlay for that is to be installed.
 func (c *checker) shared(all []corev1.Node) {
 	if c.plan.overlay != "time-slicing" {
 		return
@@ -108,7 +105,7 @@ func (c *checker) shared(all []corev1.Node) {
 	c.add("time slicing", resultWarning, "point the device plugin at the ConfigMap rouse-time-slicing once it is there: helm upgrade nvdp nvdp/nvidia-device-plugin -n kube-system --reuse-values --set config.name=rouse-time-slicing --set gfd.enabled=true", "no node offers a GPU more than once")
 }
 
-// runtimeClass looks for NVIDIA's. Whether containers need it depends on each node's container runtime.
+// Whether containers need the runtime class depends on each node's container runtime.
 func (c *checker) runtimeClass(ctx context.Context) {
 	_, err := get[metav1.PartialObjectMetadata](ctx, c.cluster, runtimeClasses, "", "nvidia")
 	switch {

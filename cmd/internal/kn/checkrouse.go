@@ -15,13 +15,11 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// The commands that install Rouse, and its components.
 const (
 	applyCommand   = "kubectl apply -k manifests/overlays/default, or helm install rouse CHART -n knative-serving"
 	componentsHelp = "name it under components in an overlay of your own, or helm upgrade rouse CHART -n knative-serving --set components={any-image}"
 )
 
-// rouse checks the installed parts of Rouse.
 func (c *checker) rouse(ctx context.Context) {
 	there := false
 	for _, name := range []string{control.ActivatorName, control.AutoscalerName} {
@@ -36,8 +34,8 @@ func (c *checker) rouse(ctx context.Context) {
 			}
 		case available == 0:
 			there = true
-			trouble := c.trouble(ctx, control.SystemNamespace, "app="+name)
-			c.add(name, resultMissing, "kubectl describe pods -n "+control.SystemNamespace+" -l app="+name, "no pod of it is available; %s", trouble)
+			trouble := strings.TrimSuffix("no pod of it is available; "+c.trouble(ctx, control.SystemNamespace, "app="+name), "; ")
+			c.add(name, resultMissing, "kubectl describe pods -n "+control.SystemNamespace+" -l app="+name, "%s", trouble)
 		default:
 			there = true
 			c.add(name, resultOK, "", "%d available", available)
@@ -58,7 +56,6 @@ func (c *checker) rouse(ctx context.Context) {
 	}
 }
 
-// leader checks that an autoscaler leads, and reports its devices.
 func (c *checker) leader(ctx context.Context) {
 	var devices []admin.Device
 	d, err := c.door(ctx)
@@ -76,7 +73,7 @@ func (c *checker) leader(ctx context.Context) {
 	}
 }
 
-// webhook checks the component any-image: that pods of our class pass through it, and that it answers.
+// webhook checks that pods of our class pass through any-image, and that it answers.
 func (c *checker) webhook(ctx context.Context, installed bool) {
 	wanted := slices.Contains(c.plan.components, "any-image")
 	w, err := get[admission.MutatingWebhookConfiguration](ctx, c.cluster, mutatingWebhooks, "", injectorName)
@@ -108,7 +105,7 @@ func (c *checker) webhook(ctx context.Context, installed bool) {
 	}
 }
 
-// trouble says why the pods of a selector are not ready; empty: unknown.
+// trouble says why pods are not ready; empty: unknown.
 func (c *checker) trouble(ctx context.Context, namespace, selector string) string {
 	all, _ := list[corev1.Pod](ctx, c.cluster, pods, namespace, selector)
 	for _, p := range all {

@@ -23,7 +23,6 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
-// Resources that the commands read.
 var (
 	secrets     = resourceOf("secrets.v1.")
 	deployments = resourceOf("deployments.v1.apps")
@@ -40,25 +39,24 @@ var (
 	podAutoscalers = resourceOf("podautoscalers.v1alpha1.autoscaling.internal.knative.dev")
 )
 
-// resourceOf returns the resource NAME.VERSION.GROUP.
+// resourceOf parses NAME.VERSION.GROUP.
 func resourceOf(text string) schema.GroupVersionResource {
 	r, _ := schema.ParseResourceArg(text)
 	return *r
 }
 
-// cluster is the access to one cluster, with one user's permissions.
 type cluster struct {
 	config *rest.Config
 	http   *http.Client
 	kube   kubernetes.Interface
 	dyn    dynamic.Interface
 	mapper *restmapper.DeferredDiscoveryRESTMapper
-	// namespace is the default for names; all says that lists cover every namespace.
+	// namespace is the default for names; all: lists cover every namespace.
 	namespace string
 	all       bool
 }
 
-// accessFlags adds the flags that select the cluster, which are kn's own.
+// accessFlags adds the flags that select the cluster, which are kn's.
 func accessFlags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.String("kubeconfig", "", "kubectl configuration `file` (default: ~/.kube/config)")
@@ -69,7 +67,6 @@ func accessFlags(root *cobra.Command) {
 	f.StringArray("as-group", nil, "`group` to impersonate for the operation (repeatable)")
 }
 
-// namespaceFlags adds --namespace, and -A to commands that list.
 func namespaceFlags(cmd *cobra.Command, lists bool) {
 	cmd.Flags().StringP("namespace", "n", "", "the `namespace` to operate in (default: that of the context)")
 	if lists {
@@ -77,7 +74,7 @@ func namespaceFlags(cmd *cobra.Command, lists bool) {
 	}
 }
 
-// connect finds the cluster that the flags, KUBECONFIG or the machine name. It sends the cluster nothing.
+// connect finds the cluster that the flags, KUBECONFIG or the machine name. It sends nothing.
 func connect(cmd *cobra.Command) (*cluster, error) {
 	text := func(name string) string { v, _ := cmd.Flags().GetString(name); return v }
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -112,12 +109,11 @@ func connect(cmd *cobra.Command) (*cluster, error) {
 	return c, nil
 }
 
-// newCluster creates the clients.
 func newCluster(config *rest.Config) (*cluster, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = "kn-rouse/" + verb.Version()
 	config.ContentType = "application/json"
-	config.QPS = -1 // one user, one command: the API server's own fairness is enough
+	config.QPS = -1 // the API server's own fairness is enough
 	config.WarningHandler = rest.NoWarnings{}
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -135,7 +131,7 @@ func newCluster(config *rest.Config) (*cluster, error) {
 	return &cluster{config: config, http: client, kube: kube, dyn: dyn, mapper: mapper, namespace: metav1.NamespaceDefault}, nil
 }
 
-// scope returns the namespace for lists; empty: all.
+// scope is empty for all.
 func (c *cluster) scope() string {
 	if c.all {
 		return metav1.NamespaceAll
@@ -143,7 +139,7 @@ func (c *cluster) scope() string {
 	return c.namespace
 }
 
-// name returns the function or service for NAME or NAMESPACE/NAME.
+// name parses NAME or NAMESPACE/NAME.
 func (c *cluster) name(text string) api.FunctionName {
 	f := api.FunctionName(text)
 	if f.Name() == text {
@@ -152,7 +148,6 @@ func (c *cluster) name(text string) api.FunctionName {
 	return f
 }
 
-// list reads objects of one resource in a namespace, "" for all.
 func list[T any](ctx context.Context, c *cluster, r schema.GroupVersionResource, namespace, selector string) ([]T, error) {
 	found, err := c.dyn.Resource(r).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
@@ -167,7 +162,6 @@ func list[T any](ctx context.Context, c *cluster, r schema.GroupVersionResource,
 	return out, nil
 }
 
-// get reads one object.
 func get[T any](ctx context.Context, c *cluster, r schema.GroupVersionResource, namespace, name string) (T, error) {
 	var out T
 	u, err := c.dyn.Resource(r).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})

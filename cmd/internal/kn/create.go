@@ -26,10 +26,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
-// injectorName is the webhook that brings the function into other images.
 const injectorName = "rouse-injector"
 
-// wanted is the user's description of a function to create.
 type wanted struct {
 	Model          string        `flag:"model" help:"the model's <reference> (required)"`
 	Image          string        `flag:"image" help:"the container's <image> (default: the runtime's own)"`
@@ -100,7 +98,7 @@ or to the Service by ` + "`kn service update`" + `.`,
 	return cmd
 }
 
-// creator creates functions, and prints its steps. Hints go to notes.
+// Hints go to notes.
 type creator struct {
 	*cluster
 	out, notes io.Writer
@@ -114,12 +112,12 @@ func (c *creator) note(format string, args ...any) {
 
 // create creates a function:
 //
-//  1. Determine what it is. The cluster is asked only for the place of Rouse's own image.
-//  2. Check whether the autoscaler would serve it, the image can be a function, there is a GPU of that size, and the container's
-//     objects exist. Checks that the user has no permission for are skipped, with a message.
+//  1. Determine what it is. The cluster is asked only for Rouse's own image.
+//  2. Check that the autoscaler would serve it, the image can be a function, and GPU and the container's objects exist.
+//     Checks without permission are skipped.
 //  3. Print the kn command.
-//  4. Create the Service. An existing one of that name is left unchanged.
-//  5. Wait for it; a Service that can't become ready says why.
+//  4. Create the Service. An existing one is left unchanged.
+//  5. Wait for it.
 func (c *creator) create(ctx context.Context, w wanted) error {
 	n, kind, err := c.creation(ctx, w) // 1.
 	if err != nil {
@@ -154,7 +152,7 @@ func (c *creator) create(ctx context.Context, w wanted) error {
 	return c.ready(ctx, n) // 5.
 }
 
-// creation returns what the user wants, completed from the model reference.
+// creation completes what the user wants from the model reference.
 func (c *creator) creation(ctx context.Context, w wanted) (*creation, string, error) {
 	if err := api.CheckName(w.name); err != nil {
 		return nil, "", err
@@ -169,18 +167,19 @@ func (c *creator) creation(ctx context.Context, w wanted) (*creation, string, er
 			return nil, "", err
 		}
 	}
-	if w.GPUs < 0 {
+	onGPU := kind == api.RuntimeVLLM || kind == api.RuntimeSGLang
+	switch {
+	case w.GPUs < 0 && onGPU:
+		w.GPUs = 1
+	case w.GPUs < 0:
 		w.GPUs = 0
-		if kind == api.RuntimeVLLM || kind == api.RuntimeSGLang {
-			w.GPUs = 1
-		}
 	}
 	n := newCreation(c.namespace, w.name)
 	if err := n.fill(w); err != nil {
 		return nil, "", err
 	}
 	n.describe(kind, model)
-	if w.GPUs > 0 && (kind == api.RuntimeVLLM || kind == api.RuntimeSGLang) {
+	if w.GPUs > 0 && onGPU {
 		if err := n.addSharedMemory(); err != nil {
 			return nil, "", err
 		}
@@ -197,14 +196,9 @@ func (c *creator) creation(ctx context.Context, w wanted) (*creation, string, er
 		}
 		n.annotate(key, value)
 	}
-	image, ours := w.Image, ""
+	image := w.Image
 	if image == "" {
-		if kind == api.RuntimeEngine {
-			if ours, err = c.ownImage(ctx); err != nil {
-				return nil, "", err
-			}
-		}
-		if image, err = imageOf(kind, ours); err != nil {
+		if image, err = c.imageOf(ctx, kind); err != nil {
 			return nil, "", err
 		}
 	}
@@ -213,7 +207,6 @@ func (c *creator) creation(ctx context.Context, w wanted) (*creation, string, er
 	return n, kind, nil
 }
 
-// fill adds what flags say of the container and its pods.
 func (n *creation) fill(w wanted) error {
 	for flag, value := range map[string]int{"scale-min": w.MinScale, "scale-max": w.MaxScale} {
 		if value > 0 {
@@ -243,7 +236,7 @@ func (n *creation) fill(w wanted) error {
 	return n.account(w.ServiceAccount, w.PullSecret)
 }
 
-// ownImage returns the rouse-function image in the registry of the installed activator's image.
+// ownImage returns the rouse-function image beside the installed activator's.
 func (c *creator) ownImage(ctx context.Context) (string, error) {
 	d, err := get[appsv1.Deployment](ctx, c.cluster, deployments, control.SystemNamespace, control.ActivatorName)
 	switch {
@@ -261,12 +254,10 @@ func (c *creator) ownImage(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("the Deployment %s has no image %s:TAG by which that of functions could be found: say --image", control.ActivatorName, control.ActivatorName)
 }
 
-// functionImage is the last part of the name of Rouse's own image for functions.
 const functionImage = "rouse-function"
 
-// checkImage says why an image can't be a function here.
 func (c *creator) checkImage(ctx context.Context, kind, image string) error {
-	if published := images[kind]; published == "" || published != image { // the engine's, or the user's own, which may contain a function
+	if images[kind] != image { // the engine's, or the user's own, which may contain a function
 		return nil
 	}
 	_, err := get[metav1.PartialObjectMetadata](ctx, c.cluster, mutatingWebhooks, "", injectorName)
@@ -279,7 +270,7 @@ func (c *creator) checkImage(ctx context.Context, kind, image string) error {
 	return nil
 }
 
-// checkCluster asks the autoscaler whether the GPUs exist, and which other function has the model's name.
+// checkCluster asks the autoscaler for GPUs, and for others with the model's name.
 func (c *creator) checkCluster(ctx context.Context, f api.Function) error {
 	var devices []admin.Device
 	var functions []admin.Function
@@ -306,7 +297,6 @@ func (c *creator) checkCluster(ctx context.Context, f api.Function) error {
 	return nil
 }
 
-// make creates the Service.
 func (c *creator) make(ctx context.Context, n *creation, dry bool) error {
 	opts := metav1.CreateOptions{FieldManager: "kn-rouse"}
 	if dry {
@@ -330,7 +320,6 @@ func (c *creator) make(ctx context.Context, n *creation, dry bool) error {
 	return nil
 }
 
-// occupied says what has the name.
 func (c *creator) occupied(ctx context.Context, n *creation) error {
 	s, err := get[knObject](ctx, c.cluster, services, n.namespace, n.name)
 	what := ""
@@ -343,10 +332,10 @@ func (c *creator) occupied(ctx context.Context, n *creation) error {
 	return fmt.Errorf("there is a Service %s/%s already%s, and it was not changed: choose another name, change it with `kn service update %[2]s`, or delete it with `kn service delete %[2]s` first", n.namespace, n.name, what)
 }
 
-// window is how many consecutive polls must find that a Service can't become ready: while its parts are created it may seem so.
+// window is how many consecutive polls must find that a Service can't become ready: while its parts are created it may
+// seem so.
 const window = 5
 
-// ready waits until the Service is ready.
 func (c *creator) ready(ctx context.Context, n *creation) error {
 	c.say("Service %s/%s is made; waiting until it is ready", n.namespace, n.name)
 	last, refused := "", 0
@@ -360,32 +349,30 @@ func (c *creator) ready(ctx context.Context, n *creation) error {
 				continue
 			}
 			last = cond.Message
-			if cond.Status != "False" {
-				refused = 0
-			}
 			switch cond.Status {
 			case "True":
 				c.say("Service %s/%s is ready: %s", n.namespace, n.name, s.Status.URL)
 				return true, nil
 			case "False":
-				if refused++; refused < window {
-					return false, nil
+				if refused++; refused >= window {
+					return false, fmt.Errorf("the Service %s/%s can't become ready: %s; mend it with `kn service update %[2]s`", n.namespace, n.name, cond.Message)
 				}
-				return false, fmt.Errorf("the Service %s/%s can't become ready: %s; mend it with `kn service update %[2]s`", n.namespace, n.name, cond.Message)
+			default:
+				refused = 0
 			}
 		}
 		return false, nil
 	}, func() string { return last })
 }
 
-// until polls twice a second until done, a permanent error, or the end of ctx; then where describes the state. Errors of a busy
-// cluster count as "not yet".
+// until polls until done, a permanent error, or the end of ctx, with where in its error. Errors of a busy cluster count
+// as "not yet".
 func until(ctx context.Context, done func(context.Context) (bool, error), where func() string) error {
 	err := wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		found, err := done(ctx)
 		passing := apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err) || apierrors.IsConflict(err)
 		if err != nil && (ctx.Err() != nil || passing) {
-			return false, nil //nolint:nilerr // it is tried again
+			return false, nil // it is tried again
 		}
 		return found, err
 	})

@@ -17,24 +17,21 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// creation is a function to create in two forms, which are made together: the flags of kn service create, and the pods
-// and annotations of the Service.
+// creation is a function to create, as flags of kn service create and as pods and annotations, which are made together.
 type creation struct {
 	namespace, name string
-	flags           map[string][]string // values by flag
+	flags           map[string][]string // values
 	pod             corev1.PodSpec      // with one container
 	parts           []part              // that the pods need
 }
 
-// flagOrder is the order of the flags in the command.
 var flagOrder = strings.Fields("namespace image scale-init scale-min scale-max " + flagAnnotation + " request limit volume mount env env-value-from env-from service-account pull-secret arg")
 
 const flagAnnotation = "annotation-revision"
 
-// scaleKeys are the annotations that kn writes for its flags.
+// scaleKeys are the annotations that kn writes for flags.
 var scaleKeys = map[string]string{"scale-init": "autoscaling.knative.dev/initial-scale", "scale-min": config.AnnotationMinScale, "scale-max": config.AnnotationMaxScale}
 
-// annotationProgress is Knative's.
 const annotationProgress = "serving.knative.dev/progress-deadline"
 
 func newCreation(namespace, name string) *creation {
@@ -44,12 +41,11 @@ func newCreation(namespace, name string) *creation {
 	return n
 }
 
-// add adds a value of a flag.
 func (n *creation) add(flag, value string) { n.flags[flag] = append(n.flags[flag], value) }
 
 func (n *creation) container() *corev1.Container { return &n.pod.Containers[0] }
 
-// describe adds a runtime's annotations: the class, the model, and timeouts for slow loads.
+// describe adds a runtime's annotations, with timeouts for slow loads.
 func (n *creation) describe(kind, model string) {
 	n.annotate(config.AnnotationClass, config.Class)
 	if kind != api.RuntimeEngine {
@@ -63,7 +59,7 @@ func (n *creation) describe(kind, model string) {
 	case kind == api.RuntimeVLLM, kind == api.RuntimeSGLang, kind == api.RuntimeRayServe:
 		n.annotate(annotationProgress, "30m")
 		slow = "30m"
-	case strings.Contains(model, "://"): // it is fetched first
+	case strings.Contains(model, "://"): // fetched first
 		slow = "15m"
 	}
 	if slow != "" {
@@ -72,7 +68,6 @@ func (n *creation) describe(kind, model string) {
 	}
 }
 
-// annotate sets an annotation of the revision.
 func (n *creation) annotate(key, value string) {
 	all := n.flags[flagAnnotation]
 	if k := slices.IndexFunc(all, func(a string) bool { return strings.HasPrefix(a, key+"=") }); k >= 0 {
@@ -82,7 +77,6 @@ func (n *creation) annotate(key, value string) {
 	n.add(flagAnnotation, key+"="+value)
 }
 
-// request sets how much of a resource a container asks for; an empty amount does nothing.
 func (n *creation) request(name corev1.ResourceName, amount string) error {
 	if amount == "" {
 		return nil
@@ -96,7 +90,7 @@ func (n *creation) request(name corev1.ResourceName, amount string) error {
 	return nil
 }
 
-// command returns the kn command that creates the same Service, quoted for a shell.
+// command is quoted for a shell.
 func (n *creation) command() string {
 	lines := []string{"kn service create " + quoted(n.name)}
 	for _, flag := range flagOrder {
@@ -111,7 +105,6 @@ func (n *creation) command() string {
 	return strings.Join(lines, " \\\n  ")
 }
 
-// service returns the Service.
 func (n *creation) service() (*unstructured.Unstructured, error) {
 	annotations := map[string]any{}
 	for flag, key := range scaleKeys {
@@ -136,7 +129,7 @@ func (n *creation) service() (*unstructured.Unstructured, error) {
 	}}, nil
 }
 
-// function parses the Service like the autoscaler, with the same errors.
+// function parses the Service like the autoscaler.
 func (n *creation) function() (api.Function, error) {
 	s, err := n.service()
 	if err != nil {
@@ -156,7 +149,6 @@ func (n *creation) function() (api.Function, error) {
 	return f, nil
 }
 
-// quoted quotes a word for a shell.
 func quoted(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=@,+%", r)
@@ -167,7 +159,6 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// account sets the account that pods run as, and the Secret with which their image is pulled.
 func (n *creation) account(service, pull string) error {
 	for flag, name := range map[string]string{"service-account": service, "pull-secret": pull} {
 		switch {

@@ -21,7 +21,7 @@ import (
 // headerToken carries the cluster's token: the API server's proxy consumes Authorization.
 const headerToken = "X-Rouse-Token"
 
-// The Services of the autoscaler and the front door, in the form for the API server's proxy.
+// Services in the form for the API server's proxy.
 const (
 	proxied      = "http:" + control.AutoscalerName + ":http"
 	proxiedFront = "http:" + control.FrontDoorName + ":http"
@@ -32,7 +32,7 @@ var (
 	errNoLeader     = errors.New("no autoscaler leads, though Rouse is installed: look at `kubectl get pods -n " + control.SystemNamespace + " -l app=" + control.AutoscalerName + "`; a new leader takes over within seconds where one runs")
 )
 
-// door returns a client of the autoscaler's administrative API, through the API server.
+// door returns a client of the administrative API, through the API server.
 func (c *cluster) door(ctx context.Context) (*verb.Client, error) {
 	at, err := c.proxy(proxied)
 	if err != nil {
@@ -50,7 +50,7 @@ func (c *cluster) door(ctx context.Context) (*verb.Client, error) {
 	}
 	token := strings.TrimSpace(string(secret.Data[control.ControlSecretKey])) // an editor leaves a line end
 	if token == "" {
-		return nil, errNoLeader // a leader first creates the token
+		return nil, errNoLeader // a leader first creates it
 	}
 	base := at.String()
 	return &verb.Client{
@@ -59,7 +59,6 @@ func (c *cluster) door(ctx context.Context) (*verb.Client, error) {
 	}, nil
 }
 
-// proxy returns the URL of the API server's proxy to a Service of Rouse.
 func (c *cluster) proxy(service string) (*url.URL, error) {
 	host, _, err := rest.DefaultServerUrlFor(c.config)
 	if err != nil {
@@ -77,7 +76,7 @@ func fault(resp *http.Response, method string, raw []byte) error {
 		Message string          `json:"message"`
 		Error   json.RawMessage `json:"error"`
 	}
-	_ = json.Unmarshal(raw, &body) // neither form: the text is the message
+	_ = json.Unmarshal(raw, &body) // neither form
 	switch {
 	case body.Error != nil && resp.StatusCode == http.StatusUnauthorized:
 		return fmt.Errorf("the autoscaler does not take the token of the Secret %s/%s: it was changed; `kubectl rollout restart -n %[1]s deployment/%[3]s` makes it read it again", control.SystemNamespace, control.ControlSecret, control.AutoscalerName)

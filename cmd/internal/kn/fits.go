@@ -9,13 +9,12 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// fits says why no node of the cluster could ever run a function, as far as its GPUs are concerned; nil: one could.
-// Memory in use does not count: it is taken from sleepers.
+// fits says why no node's GPUs could ever run a function. Memory in use does not count: it is taken from sleepers.
 func fits(devices []admin.Device, need api.Memory) error {
 	if need.Devices == 0 {
 		return nil
 	}
-	nodes := map[string]int{} // how many GPUs of the size
+	nodes := map[string]int{} // of the size
 	var largest admin.Device
 	all := 0
 	for _, d := range devices {
@@ -55,7 +54,6 @@ func isHost(d admin.Device) bool {
 	return d.ID == api.HostMemory || d.ID == api.DeviceID(d.Node+"/"+string(api.HostMemory))
 }
 
-// sameModel names the functions of other Services with the same model name.
 func sameModel(all []admin.Function, f api.Function) []string {
 	var names []string
 	for _, other := range all {

@@ -20,7 +20,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// labelService is Knative's label with the Service of a revision.
 const labelService = "serving.knative.dev/service"
 
 // Condition is a condition of Knative's objects.
@@ -36,7 +35,7 @@ type Service struct {
 	Name       api.FunctionName `json:"name"`
 	URL        string           `json:"url,omitempty"`
 	Conditions []Condition      `json:"conditions,omitempty"`
-	// Revisions are in the order of their traffic, then the newest first.
+	// by traffic, then the newest first
 	Revisions []Revision `json:"revisions"`
 }
 
@@ -46,10 +45,10 @@ type Revision struct {
 	Percent int64            `json:"percent"`
 	Tags    []string         `json:"tags,omitempty"`
 	Created time.Time        `json:"created,omitzero"`
-	// Conditions are the revision's, Scaling its PodAutoscaler's if requested.
+	// Scaling is its PodAutoscaler's, if requested.
 	Conditions []Condition `json:"conditions,omitempty"`
 	Scaling    []Condition `json:"scaling,omitempty"`
-	// Function is nil if the autoscaler does not serve the revision: its conditions say why.
+	// nil if the autoscaler does not serve it
 	Function *admin.Function `json:"function,omitempty"`
 }
 
@@ -58,7 +57,6 @@ func (r *Revision) used() bool {
 	return r.Percent > 0 || len(r.Tags) > 0 || r.Function != nil && (len(r.Function.Instances) > 0 || r.Function.Activator.Waiting > 0)
 }
 
-// knObject has the parts of Knative's Services, Revisions and PodAutoscalers that are read.
 type knObject struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Spec     struct {
@@ -68,7 +66,7 @@ type knObject struct {
 	} `json:"spec"`
 	Status struct {
 		URL string `json:"url"`
-		// LatestCreatedRevisionName is a Service's.
+		// of a Service
 		LatestCreatedRevisionName string      `json:"latestCreatedRevisionName"`
 		Conditions                []Condition `json:"conditions"`
 		Traffic                   []struct {
@@ -107,7 +105,6 @@ func (c *cluster) survey(ctx context.Context, d *verb.Client, namespace string) 
 	return f, nil
 }
 
-// join merges Knative's and the autoscaler's data.
 func (f *fleet) join(namespace string, declared, made, scaled []knObject) {
 	classes := map[api.FunctionName]map[string]string{}
 	for _, o := range scaled {
@@ -131,28 +128,24 @@ func (f *fleet) join(namespace string, declared, made, scaled []knObject) {
 	for _, o := range made {
 		name := api.NewFunctionName(o.Metadata.Namespace, o.Metadata.Name)
 		r := known[name]
-		switch {
-		case r == nil && !config.IsFunction(o.Metadata.Annotations, classes[name]):
-			continue
-		case r == nil:
+		if r == nil {
+			if !config.IsFunction(o.Metadata.Annotations, classes[name]) {
+				continue
+			}
 			r = &Revision{Name: name}
-			known[name] = r
 		}
 		r.Created, r.Conditions = o.Metadata.CreationTimestamp.Time, o.Status.Conditions
-		if r.Function == nil { // for the others, the autoscaler knows the service
+		if r.Function == nil { // the autoscaler knows the service of others
 			s := service(api.NewFunctionName(o.Metadata.Namespace, cmp.Or(o.Metadata.Labels[labelService], o.Metadata.Name)))
 			s.Revisions = append(s.Revisions, *r)
 		}
 	}
 	for _, r := range known {
-		if r.Function != nil {
-			s := service(r.Function.Function.ServiceName())
-			s.Revisions = append(s.Revisions, *r)
-		}
+		s := service(r.Function.Function.ServiceName())
+		s.Revisions = append(s.Revisions, *r)
 	}
 	for _, o := range declared {
-		s := byName[api.NewFunctionName(o.Metadata.Namespace, o.Metadata.Name)]
-		if s != nil {
+		if s := byName[api.NewFunctionName(o.Metadata.Namespace, o.Metadata.Name)]; s != nil {
 			s.describe(o)
 		}
 	}
@@ -164,7 +157,6 @@ func (f *fleet) join(namespace string, declared, made, scaled []knObject) {
 	}
 }
 
-// describe copies Knative's data of the service.
 func (s *Service) describe(o knObject) {
 	s.URL, s.Conditions = o.Status.URL, o.Status.Conditions
 	for _, t := range o.Status.Traffic {
@@ -183,8 +175,7 @@ func (s *Service) describe(o knObject) {
 	}
 }
 
-// find reads what a name means: a service, one of its revisions, or a model's name. It returns the service with the
-// revisions that are meant.
+// find reads what a name means: a service, a revision, or a model. The service has the revisions that are meant.
 func (c *cluster) find(ctx context.Context, d *verb.Client, text string) (*Service, error) {
 	name := c.name(text)
 	f, err := c.survey(ctx, d, name.Namespace())
@@ -208,7 +199,6 @@ func (c *cluster) find(ctx context.Context, d *verb.Client, text string) (*Servi
 	return nil, c.unknown(ctx, f, name)
 }
 
-// meant returns the service, or the revision if one was named.
 func (s *Service) meant(text string) api.FunctionName {
 	if len(s.Revisions) == 1 && s.Name.Name() != api.FunctionName(text).Name() {
 		return s.Revisions[0].Name
@@ -250,7 +240,7 @@ func (c *cluster) unknown(ctx context.Context, f *fleet, name api.FunctionName) 
 	return fmt.Errorf("there is no function %s in the namespace %s; %s", name.Name(), name.Namespace(), others(f, name.Namespace()))
 }
 
-// class returns a Service's class: from its template, or from the PodAutoscaler of its newest revision.
+// class is from the template, or from the newest revision's PodAutoscaler.
 func (c *cluster) class(ctx context.Context, o knObject) (string, error) {
 	class, newest := o.Spec.Template.Metadata.Annotations[config.AnnotationClass], o.Status.LatestCreatedRevisionName
 	if class != "" || newest == "" {
@@ -260,7 +250,6 @@ func (c *cluster) class(ctx context.Context, o knObject) (string, error) {
 	return pa.Metadata.Annotations[config.AnnotationClass], err
 }
 
-// others names the functions of a namespace, as suggestions.
 func others(f *fleet, namespace string) string {
 	var names []string
 	for _, fn := range f.functions {
@@ -277,7 +266,6 @@ func others(f *fleet, namespace string) string {
 	return "the cluster has none yet; make one with `kn rouse create NAME --model REF`"
 }
 
-// errUnserved says that the autoscaler does not serve a service.
 func errUnserved(s *Service) error {
 	for _, r := range s.Revisions {
 		for _, cond := range r.Conditions {

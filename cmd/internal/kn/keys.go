@@ -14,7 +14,6 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
-// keysCommand manages the keys of the cluster's clients.
 func keysCommand() *cobra.Command {
 	open := func(cmd *cobra.Command) (verb.KeysFile, error) {
 		c, err := connect(cmd)
@@ -26,7 +25,6 @@ func keysCommand() *cobra.Command {
 	return shared.Keys(open, func(*cobra.Command) {}, func(verb.KeysFile) string { return "" })
 }
 
-// keysSecret is the Secret of the keys.
 type keysSecret struct{ *cluster }
 
 func (keysSecret) String() string {
@@ -47,7 +45,7 @@ func (k keysSecret) get(ctx context.Context) (corev1.Secret, error) {
 	return s, err
 }
 
-// Change implements [verb.KeysFile]. Concurrent changes are not lost.
+// Change implements [verb.KeysFile].
 func (k keysSecret) Change(ctx context.Context, change func([]byte) ([]byte, error)) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error { // the caller names the Secret
 		s, err := k.get(ctx)
@@ -64,7 +62,7 @@ func (k keysSecret) Change(ctx context.Context, change func([]byte) ([]byte, err
 		s.Data[control.KeysSecretKey] = raw
 		_, err = k.kube.CoreV1().Secrets(control.SystemNamespace).Update(ctx, &s, metav1.UpdateOptions{})
 		if err == nil || apierrors.IsConflict(err) {
-			return err // a conflict is retried
+			return err // retried
 		}
 		return refusal(err, "update", secrets, control.SystemNamespace, control.KeysSecret)
 	})

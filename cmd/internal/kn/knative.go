@@ -12,14 +12,12 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/settings"
 )
 
-// needed are Knative's APIs that Rouse uses.
 var needed = []schema.GroupVersionResource{
 	services, revisions, podAutoscalers,
 	{Group: "networking.internal.knative.dev", Version: "v1alpha1", Resource: "serverlessservices"},
 }
 
-// knative checks that the cluster has Knative Serving, of a version that Rouse works with, and returns the version, and
-// a remark on it. Its errors say what to do.
+// knative checks that the cluster has a Knative Serving that Rouse works with.
 func (c *cluster) knative(ctx context.Context) (version, remark string, err error) {
 	for _, r := range needed {
 		known, err := c.kube.Discovery().ServerResourcesForGroupVersion(r.GroupVersion().String())

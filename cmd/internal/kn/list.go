@@ -66,7 +66,6 @@ func listCommand() *cobra.Command {
 	return cmd
 }
 
-// served returns the functions of services.
 func served(services []*Service) (all []admin.Function) {
 	for _, s := range services {
 		for _, r := range s.Revisions {
@@ -78,7 +77,6 @@ func served(services []*Service) (all []admin.Function) {
 	return all
 }
 
-// where names the listed namespaces.
 func (c *cluster) where() string {
 	if c.all {
 		return "the cluster"
@@ -86,13 +84,13 @@ func (c *cluster) where() string {
 	return "the namespace " + c.namespace
 }
 
-// hide removes revisions that are no longer used, and returns how many. It keeps a new one that is not served, for its
-// conditions, and one of each service.
+// hide removes unused revisions, and returns how many. It keeps a new one that is not served, for its conditions, and
+// one of each service.
 func (f *fleet) hide() int {
 	hidden := 0
 	for _, s := range f.services {
 		var kept []Revision
-		var newest time.Time // of those with traffic
+		var newest time.Time // with traffic
 		for _, r := range s.Revisions {
 			if r.Percent > 0 && r.Created.After(newest) {
 				newest = r.Created
@@ -112,7 +110,6 @@ func (f *fleet) hide() int {
 	return hidden
 }
 
-// rows returns the table of list.
 func rows(services []*Service, namespaces bool, now time.Time) (table render.Rows) {
 	add := func(cells ...any) {
 		if !namespaces {
@@ -130,7 +127,6 @@ func rows(services []*Service, namespaces bool, now time.Time) (table render.Row
 	return table
 }
 
-// share formats a revision's share of the traffic.
 func share(r Revision) string {
 	s := "-"
 	if r.Percent > 0 {
@@ -142,7 +138,7 @@ func share(r Revision) string {
 	return s
 }
 
-// load returns a function's present state, awake, asleep, waiting, running and memory.
+// load returns state, awake, asleep, waiting, running and memory.
 func load(f *admin.Function) []any {
 	if f == nil {
 		return []any{"not served", "-", "-", "-", "-", "-"}
@@ -169,7 +165,7 @@ func models(f *admin.Function) string {
 	return render.Joined(f.Function.Names(), ",")
 }
 
-// age formats how long ago t was, in the largest unit that leaves at least 2, like kubectl.
+// age is in the largest unit that leaves at least 2, like kubectl.
 func age(t, now time.Time) string {
 	if t.IsZero() {
 		return "-"

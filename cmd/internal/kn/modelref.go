@@ -2,6 +2,7 @@ package kn
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,11 +13,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// shipped is the model in Rouse's own image.
+// shipped is in Rouse's own image.
 const shipped = "pico"
 
-// images are the published images of model servers, by runtime. The engine's image is Rouse's own; Ray Serve and commands
-// need an image of the user's own.
+// images are those of model servers. The engine's is Rouse's own; Ray Serve and commands need the user's.
 var images = map[string]string{
 	api.RuntimeVLLM:     "vllm/vllm-openai:v0.30.0",
 	api.RuntimeSGLang:   "lmsysorg/sglang:v0.5.18",
@@ -24,15 +24,14 @@ var images = map[string]string{
 	api.RuntimeLlamaCpp: "ghcr.io/ggml-org/llama.cpp:server",
 }
 
-// choose determines what serves a model. runtime is the user's choice; empty: by the reference. own says that the image
-// is the user's, which may contain models.
+// choose determines what serves a model. runtime may be empty; own: the image is the user's, which may contain models.
 //
 //  1. A named runtime interprets the reference itself.
 //  2. Paths: only an image of the user's own has files before its pod exists.
-//  3. The model that ships with Rouse, and GGUF files, are the engine's: by URL, and as hubs' repositories of GGUF files.
+//  3. The model that ships with Rouse, and GGUF files, by URL or as hubs' repositories, are the engine's.
 //  4. ollama://NAME is Ollama's.
-//  5. ORG/NAME and hf://ORG/NAME, a repository of weights, is vLLM's.
-//  6. Anything else is unknown, and nothing is guessed.
+//  5. ORG/NAME and hf://ORG/NAME are vLLM's.
+//  6. Nothing else is guessed.
 func choose(ref, runtime string, own bool) (kind, model string, err error) {
 	if runtime != "" && !slices.Contains(api.RuntimeKinds, runtime) {
 		return "", "", fmt.Errorf("--runtime %s: want one of %s%s", runtime, strings.Join(api.RuntimeKinds, ", "), meant(runtime, api.RuntimeKinds))
@@ -59,26 +58,24 @@ func choose(ref, runtime string, own bool) (kind, model string, err error) {
 	return "", "", unknown(ref) // 6.
 }
 
-// isHub reports whether a reference has other programs' form for a hub's GGUF files: hf.co/ORG/NAME:QUANT.
+// isHub reports whether ref has the form hf.co/ORG/NAME:QUANT.
 func isHub(ref string) bool {
 	plain := strings.TrimPrefix(ref, "https://")
 	return strings.HasPrefix(plain, "hf.co/") || strings.HasPrefix(plain, "huggingface.co/") && !isGGUF(ref)
 }
 
-// isGGUF reports whether a reference names GGUF files.
 func isGGUF(ref string) bool {
 	plain, _, _ := strings.Cut(ref, "#")
 	plain, query, _ := strings.Cut(plain, "?")
 	return strings.HasSuffix(strings.ToLower(plain), ".gguf") || strings.Contains(strings.ToLower(query), ".gguf")
 }
 
-// isRepository reports whether a text is ORG/NAME[@REVISION].
+// isRepository reports whether text is ORG/NAME[@REVISION].
 func isRepository(text string) bool {
 	org, name, found := strings.Cut(text, "/")
 	return found && org != "" && name != "" && !strings.ContainsAny(text, " :?#") && !strings.Contains(name, "/")
 }
 
-// unknown says what an invalid reference may have meant.
 func unknown(ref string) error {
 	scheme, _, isURL := strings.Cut(ref, "://")
 	switch {
@@ -94,7 +91,6 @@ func unknown(ref string) error {
 	return fmt.Errorf("--model %s: a name alone is never fetched; did you mean ollama://%[1]s, or ORG/%[1]s of a hub? `--runtime command` takes it as the name that a server of your own has", ref)
 }
 
-// meant returns "; did you mean X?" for the most similar word, or nothing.
 func meant(word string, of []string) string {
 	if best := names.Nearest(word, 1+len(word)/2, of...); best != "" {
 		return "; did you mean " + best + "?"
@@ -102,10 +98,9 @@ func meant(word string, of []string) string {
 	return ""
 }
 
-// imageOf returns the image of a runtime; ours is Rouse's own image.
-func imageOf(kind, ours string) (string, error) {
+func (c *creator) imageOf(ctx context.Context, kind string) (string, error) {
 	if kind == api.RuntimeEngine {
-		return ours, nil
+		return c.ownImage(ctx)
 	}
 	if image := images[kind]; image != "" {
 		return image, nil

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// What a container may get from a cluster, in kn's words, short and long.
+// What a container may get from a cluster, in kn's words.
 const (
 	ofConfigMap = "config-map"
 	ofSecret    = "secret"
@@ -27,7 +27,6 @@ var partWords = map[string]string{
 	"cm": ofConfigMap, ofConfigMap: ofConfigMap, "sc": ofSecret, ofSecret: ofSecret, "ed": ofEmptyDir, ofEmptyDir: ofEmptyDir, "pvc": ofClaim, ofClaim: ofClaim,
 }
 
-// part is an object of the cluster: a kind of partWords and a name.
 type part struct{ kind, name string }
 
 func (p part) String() string { return p.kind + ":" + p.name }
@@ -47,7 +46,6 @@ func (n *creation) parsePart(text string, kinds ...string) (p part, rest string,
 	return p, rest, nil
 }
 
-// addEnv adds an environment variable, NAME=VALUE.
 func (n *creation) addEnv(text string) error {
 	name, value, found := strings.Cut(text, "=")
 	if !found || name == "" {
@@ -148,7 +146,6 @@ func (n *creation) addVolume(text string) error {
 	return nil
 }
 
-// volume returns the volume of a name; nil: there is none.
 func (n *creation) volume(name string) *corev1.Volume {
 	if k := slices.IndexFunc(n.pod.Volumes, func(v corev1.Volume) bool { return v.Name == name }); k >= 0 {
 		return &n.pod.Volumes[k]
@@ -156,12 +153,11 @@ func (n *creation) volume(name string) *corev1.Volume {
 	return nil
 }
 
-// mounted reports whether there is a mount at a path.
 func (n *creation) mounted(at string) bool {
 	return slices.ContainsFunc(n.container().VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == at })
 }
 
-// addMount adds PATH=VOLUME[/PATH] or PATH=KIND:NAME[/PATH], which creates the volume.
+// addMount adds PATH=VOLUME[/PATH], or PATH=KIND:NAME[/PATH], which creates the volume.
 func (n *creation) addMount(text string) error {
 	at, from, found := strings.Cut(text, "=")
 	if !found || !path.IsAbs(at) || path.Clean(at) != at || at == "/" || strings.Contains(at, ":") {
@@ -190,12 +186,11 @@ func (n *creation) addMount(text string) error {
 		spelled += "/" + within
 	}
 	n.add("mount", spelled)
-	// Mounts of a ConfigMap or a Secret are read-only, as with kn.
+	// Read-only as with kn.
 	n.container().VolumeMounts = append(n.container().VolumeMounts, corev1.VolumeMount{Name: what, MountPath: at, SubPath: within, ReadOnly: v.ConfigMap != nil || v.Secret != nil})
 	return nil
 }
 
-// volumeFor returns an unused name of a volume for a path.
 func (n *creation) volumeFor(at string) string {
 	letter := func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -212,10 +207,10 @@ func (n *creation) volumeFor(at string) string {
 	return name
 }
 
-// shmSize is the size of /dev/shm, which tensor parallelism and sleeping weights use.
+// shmSize is for tensor parallelism and sleeping weights.
 const shmSize = "8Gi"
 
-// addSharedMemory gives the container a /dev/shm of more than the default 64 MiB, unless there is a volume already.
+// addSharedMemory gives the container a /dev/shm of more than 64 MiB.
 func (n *creation) addSharedMemory() error {
 	if n.mounted("/dev/shm") {
 		return nil
@@ -230,8 +225,8 @@ func (n *creation) addSharedMemory() error {
 	return n.addMount("/dev/shm=" + name)
 }
 
-// checkParts says which Secret, ConfigMap, claim or account of the container is missing: its pod would wait for it silently. Secrets
-// are looked up, and not read.
+// checkParts says which object of the container is missing: its pod would wait silently. Secrets are looked up, and not
+// read.
 func (c *creator) checkParts(ctx context.Context, n *creation) error {
 	seen := map[part]bool{}
 	for _, p := range n.parts {

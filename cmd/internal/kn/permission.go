@@ -11,14 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// right is one permission of a user.
 type right struct {
 	verb, group, resource, subresource string
-	// namespace is empty for all namespaces or objects without one, name for every name.
+	// namespace is empty for all or objects without one, name for every name.
 	namespace, name string
 }
 
-// String returns the permission in an administrator's terms.
 func (r right) String() string {
 	s := r.verb + " " + r.resource
 	if r.group != "" {
@@ -39,13 +37,11 @@ func (r right) String() string {
 	return s
 }
 
-// denied is a missing permission. It names verb, resource and namespace.
 type denied struct {
 	right
 	cause error
 }
 
-// Error says which permission is missing and how to check it.
 func (d *denied) Error() string {
 	what := d.resource
 	if d.subresource != "" {
@@ -66,7 +62,7 @@ func (d *denied) Error() string {
 
 func (d *denied) Unwrap() error { return d.cause }
 
-// refusal turns the API server's refusal into an error that says what to do; other errors get act and object.
+// refusal says what to do about a missing permission; other errors get act and object.
 func refusal(err error, verb string, r schema.GroupVersionResource, namespace, name string) error {
 	if apierrors.IsForbidden(err) {
 		return &denied{right{verb: verb, group: r.Group, resource: r.Resource, namespace: namespace, name: name}, err}
@@ -74,7 +70,7 @@ func refusal(err error, verb string, r schema.GroupVersionResource, namespace, n
 	return fmt.Errorf("%s %s: %w", verb, strings.TrimPrefix(namespace+"/"+name, "/"), err)
 }
 
-// missing returns the permissions that the user lacks, each once.
+// missing returns the permissions that the user lacks.
 func (c *cluster) missing(ctx context.Context, rights []right) ([]right, error) {
 	var lacks []right
 	seen := map[right]bool{}

@@ -1,20 +1,15 @@
-// Package kn is the command line of kn-rouse, kn's plugin for Rouse: it implements `kn rouse`. kn finds an executable
-// named kn-rouse in its plugin folder or in PATH, and runs it with the words after "rouse" and the user's own
-// environment. So this is a complete client of the cluster, with kn's flags.
+// Package kn is the command line of kn-rouse, kn's plugin for Rouse: it implements `kn rouse`. kn runs a kn-rouse in
+// its plugin folder or in PATH with the words after "rouse" and the user's environment.
 //
 // It combines two sources:
 //
 //  1. The Kubernetes API has the user's declarations: Services, revisions, their traffic and conditions.
-//  2. The leading autoscaler has their state, in its administrative API (package api/admin). It is reached through the
-//     API server's proxy to the Service rouse-autoscaler, so from everywhere the cluster is. The credential is the
-//     cluster's token, in the Secret rouse-control: only users that may read that may use it.
+//  2. The leading autoscaler has their state, in its administrative API (package api/admin), through the API server's
+//     proxy. The credential is the cluster's token, in the Secret rouse-control: only users that may read that may use
+//     it.
 //
-// check reports what the cluster has and lacks for the program's manifests, and changes nothing.
-//
-// create creates a function's Service from the same few facts as the kn command that it prints, and only if none of
-// that name exists.
-//
-// Nothing here decides anything about existing functions. A missing permission is named: verb, resource and namespace.
+// check changes nothing; create makes a function's Service from the same facts as the kn command that it prints, and
+// only if none of that name exists. Nothing here decides anything about existing functions.
 package kn
 
 import (
@@ -27,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
-// Execute runs the command line and returns its error, which the caller prints. It ends when ctx ends.
+// Execute runs the command line and returns its error, which the caller prints.
 func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root := Command()
 	root.SetArgs(args)
@@ -36,10 +31,8 @@ func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	return root.ExecuteContext(ctx)
 }
 
-// shared is kn rouse for the commands that it shares with rouse.
 var shared = verb.Program{Name: "kn rouse", Connect: server, Flags: namespaceFlags, Revisions: true}
 
-// server connects to the cluster that the flags name.
 func server(cmd *cobra.Command) (*verb.Server, error) {
 	c, d, err := enter(cmd)
 	if err != nil {
@@ -62,7 +55,6 @@ func server(cmd *cobra.Command) (*verb.Server, error) {
 	return &verb.Server{Client: d, Find: find, Shown: shown}, nil
 }
 
-// enter connects to the cluster that the flags name, and to its autoscaler.
 func enter(cmd *cobra.Command) (*cluster, *verb.Client, error) {
 	c, err := connect(cmd)
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
-// Terminal control sequences.
 const (
 	home      = "\x1b[H"
 	clearLine = "\x1b[K\n"
@@ -51,8 +50,7 @@ printed once if the output is not a terminal.`,
 	return cmd
 }
 
-// live redraws until the user leaves. Errors after the first picture are shown instead of it: the leader may change
-// meanwhile.
+// live redraws until the user leaves. Errors after the first picture are shown: the leader may change.
 func (c *cluster) live(ctx context.Context, d *verb.Client, w io.Writer) error {
 	var picture bytes.Buffer
 	if err := c.top(ctx, d, &picture, time.Now()); err != nil {
@@ -79,7 +77,6 @@ func (c *cluster) live(ctx context.Context, d *verb.Client, w io.Writer) error {
 	}
 }
 
-// top draws one picture.
 func (c *cluster) top(ctx context.Context, d *verb.Client, w io.Writer, now time.Time) error {
 	var devices []admin.Device
 	if err := d.Call(ctx, http.MethodGet, admin.PathDevices, nil, &devices); err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
-// uiCommand serves the page on this machine while it runs.
 func uiCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ui",
@@ -42,7 +41,6 @@ of this machine, and other pages, have no way in.`,
 	return cmd
 }
 
-// serveUI serves the page until ctx ends.
 func (c *cluster) serveUI(ctx context.Context, out io.Writer, listen string) error {
 	remote, err := c.remote(ctx)
 	if err != nil {
@@ -56,7 +54,7 @@ func (c *cluster) serveUI(ctx context.Context, out io.Writer, listen string) err
 	return page.Serve(ctx, l, remote.Handler(), 0, slog.New(slog.DiscardHandler)) // streams never end by themselves
 }
 
-// remote returns this cluster's page. It checks that the cluster has Rouse.
+// remote checks that the cluster has Rouse.
 func (c *cluster) remote(ctx context.Context) (page.Remote, error) {
 	d, err := c.door(ctx)
 	if err != nil {
@@ -74,12 +72,10 @@ func (c *cluster) remote(ctx context.Context) (page.Remote, error) {
 		Token: rand.Text(),
 		Keys:  verb.ServeKeys(keysSecret{c}),
 		Admin: page.Target{URL: admin, Transport: c.http.Transport, Header: d.Header, Refused: fault},
-		// The API server's proxy consumes Authorization.
 		Front: page.Target{URL: front, Transport: c.http.Transport, KeyHeader: "X-Api-Key", Refused: frontFault},
 	}, nil
 }
 
-// frontFault reads why a request did not reach the front door.
 func frontFault(resp *http.Response, method string, raw []byte) error {
 	var body struct {
 		Kind string `json:"kind"`
@@ -99,7 +95,6 @@ func frontFault(resp *http.Response, method string, raw []byte) error {
 	return err
 }
 
-// listenLoopback listens where only this machine can connect.
 func listenLoopback(ctx context.Context, listen string) (net.Listener, error) {
 	at, err := net.ResolveTCPAddr("tcp", listen)
 	if err != nil {

@@ -2,8 +2,7 @@
 //
 //	go run ./cmd/internal/manual --man FOLDER --version v1.2.0
 //
-// The output is reproducible: the date of the pages is SOURCE_DATE_EPOCH. Its tests keep the pages of commands, metrics and HTTP
-// paths in docs equal to the programs.
+// The output is reproducible: the date of the pages is SOURCE_DATE_EPOCH.
 package main
 
 import (
@@ -48,11 +47,9 @@ func run(args []string) error {
 	return nil
 }
 
-// programs returns the users' command lines.
 func programs() []*cobra.Command { return []*cobra.Command{cli.Command(), kn.Command()} }
 
-// keepLines indents the indented lines of commands' texts further, as far as the Markdown that man pages are made from wants it of
-// lines that stay as they are.
+// keepLines indents lines as far as Markdown wants it of lines that stay as they are.
 func keepLines(cmd *cobra.Command) {
 	cmd.Long = strings.ReplaceAll(cmd.Long, "\n  ", "\n      ")
 	for _, c := range cmd.Commands() {
@@ -60,7 +57,7 @@ func keepLines(cmd *cobra.Command) {
 	}
 }
 
-// plain removes generation times from commands: the man page's header has the date.
+// plain removes generation times: the header has the date.
 func plain(cmd *cobra.Command) {
 	cmd.DisableAutoGenTag = true
 	for _, c := range cmd.Commands() {

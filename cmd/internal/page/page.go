@@ -1,8 +1,7 @@
-// Package page is the web page of a server: the information of `rouse ls`, `why`, `trace`, `usage` and `logs`, live, and a
-// playground. It is embedded in the program, loads nothing from elsewhere, and has no permission of its own: it calls the
+// Package page is the web page of a server, embedded in the program. It loads nothing from elsewhere, and calls the
 // administrative API with the token after the # of its address, which browsers never send.
 //
-// Its source is in src; built (make page) is npm's output. make page-check compares the two, so that Go needs no npm.
+// Its source is in src; built is npm's output (make page), so that Go needs no npm.
 package page
 
 import (
@@ -34,14 +33,13 @@ const Prefix = "/rouse/page/"
 //go:embed built
 var built embed.FS
 
-// policy lets the page load its own files and call its own server, and nothing else.
+// policy lets the page load its own files and call its own server.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 
-// types are the content types of the page's files.
 var types = map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 
-// Address returns the address of the page of the server at url, with the token that authorizes it.
+// Address returns the address of the page at url, with the token that authorizes it.
 func Address(url, token string) string { return strings.TrimSuffix(url, "/") + "/#token=" + token }
 
 // Index serves the page itself.
@@ -49,19 +47,17 @@ func Index() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, "index.html") })
 }
 
-// SignedIn serves the page itself to browsers that are authorized by a session cookie: it offers to sign in at [PathSignIn], and
-// out.
+// SignedIn serves the page to browsers with a session cookie: it offers to sign in at [PathSignIn], and out.
 func SignedIn() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, signedIn) })
 }
 
-// Paths for signing in (GET, in a browser), and for reading (GET) and ending (DELETE) the session.
+// PathSignIn is for GET in a browser; PathSession reads (GET) and ends (DELETE) the session.
 const (
 	PathSignIn  = "/rouse/signin"
 	PathSession = "/rouse/session"
 )
 
-// signedIn is the name of the index that signs in, which is derived from the other.
 const signedIn = "signed-in.html"
 
 // Files serves the files below [Prefix].
@@ -69,7 +65,7 @@ func Files() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, strings.TrimPrefix(r.URL.Path, Prefix)) })
 }
 
-// Protect restricts what a browser loads for an answer to the page's own files.
+// Protect restricts what a browser loads to the page's own files.
 func Protect(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -78,7 +74,6 @@ func Protect(h http.Header) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 }
 
-// read returns a file of the page.
 func read(name string) ([]byte, error) {
 	if name != signedIn {
 		return built.ReadFile("built/" + name)
@@ -104,7 +99,7 @@ func serve(w http.ResponseWriter, r *http.Request, name string) {
 	sum := sha256.Sum256(raw)
 	tag := `W/"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
 	h.Set("Content-Type", kind)
-	h.Set("Cache-Control", "no-cache") // revalidated each time by its ETag
+	h.Set("Cache-Control", "no-cache")
 	h.Set("ETag", tag)
 	if r.Header.Get("If-None-Match") == tag {
 		w.WriteHeader(http.StatusNotModified)
@@ -117,11 +112,11 @@ func serve(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	h.Set("Content-Encoding", "gzip")
 	zip := gzip.NewWriter(w)
-	_, _ = zip.Write(raw) // the reader has left
+	_, _ = zip.Write(raw)
 	_ = zip.Close()
 }
 
-// Own reports whether an administrative request comes from no page, or from the page of the server that it came to.
+// Own reports whether a request comes from no page, or from the page of the server that it came to.
 func Own(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return false
@@ -134,8 +129,8 @@ func Own(r *http.Request) bool {
 	return len(list) == 1 && err == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Host, r.Host)
 }
 
-// IsLocal reports whether the host of a URL, or of a Host header with its port, can only name this machine: an address of loopback,
-// localhost or a name below it. Another domain that resolves to it is DNS rebinding.
+// IsLocal reports whether a URL's host or a Host header can only name this machine. Another domain that resolves to it
+// is DNS rebinding.
 func IsLocal(host string) bool {
 	host = Hostname(host)
 	ip, err := netip.ParseAddr(host)
@@ -160,7 +155,6 @@ func EndWith(ctx context.Context, next http.Handler) http.Handler {
 	})
 }
 
-// Limits for clients of the page.
 const (
 	headerTime = 10 * time.Second
 	idleTime   = 2 * time.Minute
@@ -171,7 +165,7 @@ const (
 func Serve(ctx context.Context, l net.Listener, h http.Handler, drain time.Duration, logger *slog.Logger) error {
 	s := &http.Server{Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader, ErrorLog: log.New(io.Discard, "", 0)}
 	l = inbound.Bound(s, l, logger)
-	ended := make(chan error, 1) // sent to once
+	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
 	var err error
 	select {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -18,28 +19,26 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// CodeForbiddenOrigin is the code of the refusal of a request from another page.
+// CodeForbiddenOrigin refuses a request from another page.
 const CodeForbiddenOrigin = "forbidden_origin"
 
-// HeaderToken has the page's token on clients' paths, where Authorization has the client's own key.
+// HeaderToken has the page's token on clients' paths, where Authorization has the client's key.
 const HeaderToken = "X-Rouse-Page"
 
 // Remote serves the page on loopback for a server elsewhere, with the permissions of the user that runs it:
 //
-//  1. The page's own files are public on this machine: they contain nothing secret.
-//  2. Everything else needs the token, because every user of the machine can reach a port on loopback, and no Origin but the page's
-//     own.
-//  3. Of the administrative API it passes on what the page uses: reading, orders for functions, models and clients' keys. Clients' paths go to the front
-//     door. There are no other paths.
-//  4. The page's token, origin and cookies are not passed on. The other side's credential is added to requests, and never returned.
+//  1. The page's own files are public on this machine.
+//  2. Everything else needs the token, because every user of the machine can reach a port on loopback, and no foreign
+//     Origin.
+//  3. It passes on what the page uses of the administrative API, and clients' paths to the front door.
+//  4. Token, origin and cookies are not passed on. The other side's credential is never returned.
 //
 // It is safe for concurrent use.
 type Remote struct {
 	// Token is the part of the page's address after the #.
-	Token string
-	// Admin and Front are the administrative API and the front door.
+	Token        string
 	Admin, Front Target
-	// Keys serves [admin.PathKeys]; nil: Admin does.
+	// nil: Admin does
 	Keys http.Handler
 }
 
@@ -47,17 +46,16 @@ type Remote struct {
 type Target struct {
 	URL       *url.URL
 	Transport http.RoundTripper
-	// Header is added to each request: the credential.
+	// the credential
 	Header http.Header
-	// Refused reads an unsuccessful answer that is not the server's own; nil: all are the server's own.
+	// Refused reads an unsuccessful answer that is not the server's own; nil: all are.
 	Refused func(resp *http.Response, method string, body []byte) error
-	// KeyHeader is the header for the client's key from Authorization, which is removed on the way; empty: it stays.
+	// KeyHeader gets the client's key from Authorization, which is removed; empty: none does.
 	KeyHeader string
 }
 
-// Bounds of requests and answers.
 const (
-	mostBody    = 64 << 20 // a question with images
+	mostBody    = 64 << 20
 	mostRefusal = 1 << 20
 )
 
@@ -73,8 +71,8 @@ func (m Remote) Handler() http.Handler {
 	})
 }
 
-// Behind serves the page, and the paths it uses behind a guard, which lets a request through to next or answers it. The guard is the
-// only protection: m.Token is not checked.
+// Behind serves the page, and the paths it uses behind a guard, which passes a request to next or answers it. m.Token
+// is not checked.
 func (m Remote) Behind(index http.Handler, guard func(next http.Handler) http.Handler) http.Handler {
 	files, toAdmin, front := Files(), guard(whole(m.Admin.proxy())), guard(whole(m.Front.proxy()))
 	keys := toAdmin
@@ -99,10 +97,8 @@ func (m Remote) Behind(index http.Handler, guard func(next http.Handler) http.Ha
 	})
 }
 
-// pathClients is the prefix of clients' paths.
 const pathClients = "/v1/"
 
-// asksAdmin reports whether the page uses a path of the administrative API.
 func asksAdmin(method, path string) bool {
 	if strings.HasPrefix(path, admin.PathFunctions+"/") {
 		return method == http.MethodGet || method == http.MethodPost || method == http.MethodDelete
@@ -116,7 +112,6 @@ func asksAdmin(method, path string) bool {
 	return false
 }
 
-// withToken lets requests with the token through, from no other page.
 func (m Remote) withToken(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !Own(r) {
@@ -148,7 +143,6 @@ func whole(next http.Handler) http.Handler {
 	})
 }
 
-// proxy passes requests on to t.
 func (t Target) proxy() http.Handler {
 	return &httputil.ReverseProxy{
 		Transport:      t.Transport,
@@ -164,7 +158,6 @@ func (t Target) proxy() http.Handler {
 	}
 }
 
-// rewrite turns the page's request into one to t.
 func (t Target) rewrite(r *httputil.ProxyRequest) {
 	r.SetURL(t.URL)
 	h := r.Out.Header
@@ -180,12 +173,10 @@ func (t Target) rewrite(r *httputil.ProxyRequest) {
 	if key, is := strings.CutPrefix(key, "Bearer "); is && t.KeyHeader != "" {
 		h.Set(t.KeyHeader, key)
 	}
-	for name, values := range t.Header {
-		h[name] = values
-	}
+	maps.Copy(h, t.Header)
 }
 
-// answered turns errors of intermediaries into errors that are never 401, 403 or 404, which the page would take for its own.
+// answered turns errors of intermediaries into ones that are never 401, 403 or 404, which the page takes for its own.
 func (t Target) answered(resp *http.Response) error {
 	resp.Header.Del("Set-Cookie")
 	if resp.StatusCode < http.StatusBadRequest || t.Refused == nil {

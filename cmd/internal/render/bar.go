@@ -12,25 +12,24 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Bar is the line that commands show while something takes long: what is done, and the progress. It is for a terminal.
-// Other output must clear it first. Callers of its methods hold mu, which the bar takes to redraw itself.
+// Bar is the line that commands show on a terminal while something takes long. Other output must clear it first.
+// Callers of its methods hold mu, which the bar takes to redraw itself.
 type Bar struct {
 	w     io.Writer
 	mu    sync.Locker
 	now   func() (what string, share float64) // what is redrawn; nil: nothing
 	timer *time.Timer
 	shown *progressbar.ProgressBar
-	known bool // shown has a length, else it is a spinner
-	drawn bool // it is on the terminal's current line
+	known bool // shown has a length
+	drawn bool // on the terminal's current line
 }
 
-// NewBar returns a bar on w, a terminal. It draws nothing yet.
+// NewBar draws nothing yet.
 func NewBar(w io.Writer, mu sync.Locker) *Bar { return &Bar{w: w, mu: mu} }
 
-// redrawEvery is the time between two pictures of a bar.
 const redrawEvery = 100 * time.Millisecond
 
-// Show draws what now returns, after a time if nothing is shown yet, and again and again until [Bar.Hide].
+// Show draws what now returns, after a time if nothing is shown yet, and again until [Bar.Hide].
 func (b *Bar) Show(after time.Duration, now func() (what string, share float64)) {
 	if b.now = now; after == 0 {
 		b.Draw(now())
@@ -59,20 +58,19 @@ func (b *Bar) Hide() {
 	b.Clear()
 }
 
-// barCells is the width of the bar itself, beside of the rest of its line.
 const (
 	barCells = 20
 	beside   = 48
 )
 
-// Draw draws the bar. share is the completed share, below 1; 0: unknown.
+// Draw draws the bar. share is completed, below 1; 0: unknown.
 func (b *Bar) Draw(what string, share float64) {
-	if b.shown != nil && b.known != (share > 0) { // another stage, with or without a known share
+	if b.shown != nil && b.known != (share > 0) { // another stage
 		b.Clear()
 		b.shown = nil
 	}
 	if b.shown == nil {
-		most := -1 // unknown: a spinner, which is drawn only here and not by a goroutine of its own
+		most := -1 // a spinner, which is drawn only here and not by its own goroutine
 		if b.known = share > 0; b.known {
 			most = 100
 		}
@@ -90,7 +88,7 @@ func (b *Bar) Draw(what string, share float64) {
 	b.drawn = true
 }
 
-// Clear removes the bar from its line. If it is not drawn, the line belongs to other output, and stays.
+// Clear removes the bar, if its line is not other output's.
 func (b *Bar) Clear() {
 	if b.drawn {
 		_ = b.shown.Clear()
@@ -98,7 +96,7 @@ func (b *Bar) Clear() {
 	}
 }
 
-// Printable removes from a text what would move the cursor.
+// Printable removes what would move the cursor.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {
@@ -108,7 +106,7 @@ func Printable(text string) string {
 	}, text)
 }
 
-// Fetched formats the progress of a fetch: "283 MiB of 676 MiB, 11 MiB/s". A total or a rate of 0 is unknown.
+// Fetched formats the progress of a fetch. A total or a rate of 0 is unknown.
 func Fetched(done, total, rate api.Bytes) string {
 	text := done.String()
 	if total > 0 {
@@ -120,7 +118,7 @@ func Fetched(done, total, rate api.Bytes) string {
 	return text
 }
 
-// Left returns how long the rest takes at that rate; 0: unknown.
+// Left returns how long the rest takes; 0: unknown.
 func Left(done, total, rate api.Bytes) time.Duration {
 	if total <= done || rate <= 0 {
 		return 0

@@ -80,7 +80,6 @@ func usageLine(u api.Usage) string {
 	return fmt.Sprintf("%d requests, %d tokens of input and %d of output since %s began", requests, input, output, u.Activator)
 }
 
-// stateLine leaves out what is unknown or does not belong to the state.
 func stateLine(s api.InstanceStatus) string {
 	words := []string{string(s.Instance), string(s.State)}
 	add := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }

@@ -13,7 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// runs says what a function runs, and in which clusters if it is not here.
 func runs(f admin.Function, source string) string {
 	switch {
 	case !f.Far:
@@ -24,7 +23,7 @@ func runs(f admin.Function, source string) string {
 	return source + " in " + strings.Join(f.Clusters, ", ")
 }
 
-// Notes prints below a list why functions have failed, and which of their names and fallbacks mean another function, or none.
+// Notes prints why functions have failed, and which of their names and fallbacks mean another function, or none.
 func Notes(w io.Writer, list []admin.Function) error {
 	var lines []string
 	for _, f := range list {
@@ -44,10 +43,10 @@ func Notes(w io.Writer, list []admin.Function) error {
 	return err
 }
 
-// failed is the state of a function that has no instance because none can be started.
+// failed is the state of a function without instances that can't have one.
 const failed = "failed"
 
-// Summary returns the state, or "failed" if there is no instance and none can be started.
+// Summary returns the state, or "failed".
 func Summary(f admin.Function) string {
 	state := f.State()
 	if state == api.Gone && f.Failed() != "" {
@@ -56,7 +55,7 @@ func Summary(f admin.Function) string {
 	return Word(state)
 }
 
-// Word returns the displayed word of a state: a function without instances is unloaded.
+// Word returns the displayed word of a state.
 func Word(s api.State) string {
 	if s == api.Gone {
 		return "unloaded"
@@ -88,7 +87,7 @@ func Describe(w io.Writer, f admin.Function) error {
 		rows.Add("Declared in:", d.Origin)
 	}
 	rows.Add("State:", Summary(f))
-	if !f.Far { // otherwise its clusters decide this
+	if !f.Far { // otherwise its clusters decide
 		rows.Add("Scale:", fmt.Sprintf("%d to %d instances, %d requests each (%s)", d.MinScale, d.MaxScale, d.Concurrency, cmp.Or(d.ConcurrencyBy, "declared")))
 		rows.Add("Idle:", idle(d))
 		rows.Add("Holds:", fmt.Sprintf("%d requests, %s, for %s", d.Hold.Capacity, d.Hold.MaxBytes, d.Hold.Timeout))
@@ -132,7 +131,7 @@ func Describe(w io.Writer, f admin.Function) error {
 	return instances(w, f.Instances)
 }
 
-// snapshotOf describes a function's snapshot; empty: it is to have none.
+// snapshotOf is empty if there is to be none.
 func snapshotOf(f admin.Function) string {
 	s := f.Learned.Snapshot
 	switch {
@@ -146,7 +145,6 @@ func snapshotOf(f admin.Function) string {
 	return fmt.Sprintf("%s, made %s", s.Size, Ago(s.Made))
 }
 
-// instances writes the table of a function's instances.
 func instances(w io.Writer, list []api.InstanceStatus) error {
 	fmt.Fprintln(w)
 	rows := Rows{{"INSTANCE", "STATE", "SINCE", "MEMORY", "RUNNING", "RESTARTS", "PID", "MESSAGE"}}
@@ -190,7 +188,6 @@ func need(m api.Memory) string {
 	return strings.Join(needs, ", ")
 }
 
-// amount formats memory; unknown is a dash.
 func amount(b api.Bytes) string {
 	if b == 0 {
 		return "-"
@@ -198,10 +195,10 @@ func amount(b api.Bytes) string {
 	return b.String()
 }
 
-// OneLine puts a message of several lines into one.
+// OneLine puts several lines into one.
 func OneLine(s string) string { return strings.ReplaceAll(s, "\n", " | ") }
 
-// Joined joins names with sep between them.
+// Joined joins names with sep.
 func Joined[T ~string](names []T, sep string) string {
 	all := make([]string, len(names))
 	for i, n := range names {
@@ -210,7 +207,6 @@ func Joined[T ~string](names []T, sep string) string {
 	return strings.Join(all, sep)
 }
 
-// idle says what happens to an unused instance.
 func idle(f api.Function) string {
 	sleeps, ends := "stays awake", "never unloaded"
 	switch {
@@ -245,14 +241,14 @@ func Source(f api.Function) string {
 		return "its image's runtime, " + rt.Model
 	case rt.Model == "": // a cluster does not tell
 		return rt.Kind
-	case strings.HasPrefix(path.Base(rt.Model), "sha256-") && len(f.Aliases) > 0: // a blob, which has no name of its own
+	case strings.HasPrefix(path.Base(rt.Model), "sha256-") && len(f.Aliases) > 0: // a blob has no name of its own
 		return rt.Kind + ", " + string(f.Aliases[0])
 	default:
 		return rt.Kind + ", " + rt.Model
 	}
 }
 
-// Rounded rounds a duration to about three digits.
+// Rounded rounds to about three digits.
 func Rounded(d time.Duration) time.Duration {
 	switch {
 	case d >= 10*time.Second:

@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// PrintList is [Print] for functions, with --output wide. On a terminal the table is cut to its width, and states have colours.
+// PrintList is [Print] for functions, with --output wide. On a terminal the table is cut to its width and coloured.
 func PrintList(cmd *cobra.Command, list []admin.Function) error {
 	if format, _ := cmd.Flags().GetString("output"); format == "wide" {
 		return writeNoted(Harmless(cmd.OutOrStdout()), screen{colour: screenOf(cmd.OutOrStdout()).colour}, all, list)
@@ -25,7 +25,6 @@ func PrintList(cmd *cobra.Command, list []admin.Function) error {
 	return Print(cmd, list, func(w io.Writer, list []admin.Function) error { return writeNoted(w, screenOf(w), usual, list) })
 }
 
-// writeNoted writes a table of functions, with notes below.
 func writeNoted(w io.Writer, s screen, columns []column, list []admin.Function) error {
 	if err := writeList(w, s, columns, list); err != nil {
 		return err
@@ -33,13 +32,12 @@ func writeNoted(w io.Writer, s screen, columns []column, list []admin.Function) 
 	return Notes(w, list)
 }
 
-// column is a column of a table of functions.
 type column struct {
 	head string
 	cell func(admin.Function) string
-	// least is the width to which a narrow terminal may cut the column; 0: it is never cut.
+	// least is the width to which the column may be cut; 0: it is never cut.
 	least int
-	// end says that the end of a text matters more than its beginning.
+	// end: the end of a text matters more than its beginning.
 	end bool
 }
 
@@ -52,10 +50,9 @@ var (
 	columnRunning = column{head: "RUNNING", cell: func(f admin.Function) string { return fmt.Sprint(f.Activator.Running) }}
 )
 
-// stateHead is the coloured column.
 const stateHead = "STATE"
 
-// usual are the columns that fit into a terminal of 80, all are those of --output wide.
+// usual fit into a terminal of 80, all are those of --output wide.
 var (
 	usual = []column{columnName, columnState, columnAwake, columnMemory, columnHeld, columnRunning,
 		{head: "LAST", cell: func(f admin.Function) string { return shortAgo(f.Activator.LastRequest) }},
@@ -69,10 +66,9 @@ var (
 		{head: "DECLARED IN", cell: func(f admin.Function) string { return f.Function.Origin }}}
 )
 
-// gap separates two columns.
 const gap = "  "
 
-// writeList writes the table. If it is wider than the screen, some columns are cut, and if that is not enough the last ones left out.
+// writeList cuts columns if the table is wider than the screen, and leaves the last ones out if that is not enough.
 func writeList(w io.Writer, s screen, columns []column, list []admin.Function) error {
 	rows := make([][]string, 1+len(list))
 	for _, c := range columns {
@@ -89,7 +85,6 @@ func writeList(w io.Writer, s screen, columns []column, list []admin.Function) e
 	return grid(w, s, columns, gap, rows)
 }
 
-// widthsOf returns the width of each column.
 func widthsOf(rows [][]string) (widths []int) {
 	for _, row := range rows {
 		for i, cell := range row {
@@ -102,7 +97,7 @@ func widthsOf(rows [][]string) (widths []int) {
 	return widths
 }
 
-// grid writes rows in columns that are gap apart, without spaces at the ends of lines.
+// grid writes rows without spaces at the ends of lines.
 func grid(w io.Writer, s screen, columns []column, gap string, rows [][]string) error {
 	widths := widthsOf(rows)
 	s.fit(columns, widths, gap)
@@ -127,7 +122,7 @@ func grid(w io.Writer, s screen, columns []column, gap string, rows [][]string) 
 	return err
 }
 
-// fit narrows columns that may be cut, the widest first, until the table fits or no more is possible.
+// fit narrows columns that may be cut, the widest first.
 func (s screen) fit(columns []column, widths []int, gap string) {
 	if s.width == 0 {
 		return
@@ -154,7 +149,6 @@ func total(widths []int, gap string) int {
 	return sum
 }
 
-// cut returns text in at most width columns; with end, the end is kept.
 func cut(text string, width int, end bool) string {
 	if uniseg.StringWidth(text) <= width {
 		return text
@@ -180,7 +174,7 @@ func cut(text string, width int, end bool) string {
 	return strings.Join(kept, "") + "…"
 }
 
-// Awake formats how many instances are awake, of how many there may be; for functions of other clusters the latter is unknown.
+// Awake formats how many instances are awake, of how many there may be, which is unknown of other clusters.
 func Awake(f admin.Function) string {
 	n := Count(f, api.Awake, api.Draining)
 	if f.Far {
@@ -200,7 +194,7 @@ func Count(f admin.Function, states ...api.State) int {
 	return n
 }
 
-// used returns the host memory of a function's instances; what several share on one node counts once.
+// used counts memory that several share on one node once.
 func used(f admin.Function) (sum api.Bytes) {
 	for k, i := range f.Instances {
 		sum += i.Memory.Host - common(f.Instances[:k], i)

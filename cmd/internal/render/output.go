@@ -1,6 +1,4 @@
-// Package render formats answers of the administrative API for people: tables, descriptions, events and decisions in
-// lines, and the same as JSON or YAML. rouse and kn-rouse use it, so that a function looks alike on one machine and in
-// a cluster. It makes no requests and keeps nothing.
+// Package render formats answers of the administrative API for people, and as JSON or YAML, for rouse and kn-rouse.
 package render
 
 import (
@@ -26,7 +24,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// Flag adds --output to a command. The formats are text, json and yaml if it names none.
+// Flag adds --output to a command. The default formats are text, json and yaml.
 func Flag(cmd *cobra.Command, formats ...string) {
 	if formats == nil {
 		formats = []string{"text", "json", "yaml"}
@@ -59,7 +57,7 @@ func Explain(root *cobra.Command) {
 	}
 }
 
-// MeantFlag says which flag has an invalid value, or adds a similar flag's name to the error of an unknown one.
+// MeantFlag says which flag has an invalid value, or which may be meant by an unknown one.
 func MeantFlag(cmd *cobra.Command, err error) error {
 	if invalid := (*pflag.InvalidValueError)(nil); errors.As(err, &invalid) {
 		err = errors.Unwrap(invalid)
@@ -85,8 +83,7 @@ func MeantFlag(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// Print writes v in the requested format; text writes it for people. In JSON and YAML durations are texts such as
-// "1m30s".
+// Print writes v in the requested format; text writes it for people. Durations are texts such as "1m30s".
 func Print[T any](cmd *cobra.Command, v T, text func(io.Writer, T) error) error {
 	format, _ := cmd.Flags().GetString("output")
 	w := cmd.OutOrStdout()
@@ -106,7 +103,7 @@ func Print[T any](cmd *cobra.Command, v T, text func(io.Writer, T) error) error 
 	return fmt.Errorf("--output %q: want text, json or yaml", format)
 }
 
-// readable makes durations texts such as "1m30s"; all else is as encoding/json writes it.
+// All else is as encoding/json writes it.
 var readable = json.JoinOptions(jsonv1.DefaultOptionsV1(), json.WithMarshalers(json.MarshalToFunc(func(enc *jsontext.Encoder, d time.Duration) error {
 	return enc.WriteToken(jsontext.String(d.String()))
 })))
@@ -130,7 +127,6 @@ func YAML(w io.Writer, v any) error {
 	return enc.Close()
 }
 
-// blockStyle removes JSON's brackets and quotes where YAML needs none.
 func blockStyle(n *yaml.Node) {
 	n.Style = 0
 	for _, c := range n.Content {
@@ -138,23 +134,22 @@ func blockStyle(n *yaml.Node) {
 	}
 }
 
-// Rows are the cells of a table, which are printed as by [fmt.Print].
+// Rows are the cells of a table.
 type Rows [][]any
 
 // Add adds a row.
 func (r *Rows) Add(cells ...any) { *r = append(*r, cells) }
 
-// say adds a label and its text, unless that is empty.
 func (r *Rows) say(label, text string) {
 	if text != "" {
 		r.Add(label, text)
 	}
 }
 
-// narrowest are the widths to which a narrow terminal may cut columns. Tenants are not cut: those of one issuer have a common prefix.
+// narrowest are the widths to which columns may be cut. Tenants of one issuer have a common prefix.
 var narrowest = map[string]int{"KEY": 11, "FUNCTION": 11}
 
-// Table writes rows in columns, without spaces at the ends of lines. The first one has the columns' names.
+// Table writes rows in columns. The first one has their names.
 func Table[T any](w io.Writer, rows [][]T) error {
 	return table(w, screen{width: screenOf(w).width}, rows)
 }
@@ -172,13 +167,12 @@ func table[T any](w io.Writer, s screen, rows [][]T) error {
 	return grid(w, s, columns, "   ", texts)
 }
 
-// screen describes where a command prints.
 type screen struct {
-	width  int  // columns of the terminal; 0: it is none, and lines are not cut
-	colour bool // states may be coloured
+	width  int // 0: it is no terminal, and lines are not cut
+	colour bool
 }
 
-// screenOf describes w. Colours are for terminals without $NO_COLOR (https://no-color.org).
+// screenOf obeys https://no-color.org.
 func screenOf(w io.Writer) screen {
 	if h, is := w.(*harmless); is {
 		w = h.w
@@ -193,10 +187,9 @@ func screenOf(w io.Writer) screen {
 	return s
 }
 
-// usualWidth is the assumed width of a terminal.
 const usualWidth = 80
 
-// stateColours are the colours of [Summary]'s words: serving, resting, changing, failed.
+// stateColours are for [Summary]'s words: serving, resting, changing, failed.
 var stateColours = map[string]string{
 	string(api.Awake): "32", string(api.Asleep): "36",
 	string(api.Starting): "33", string(api.Draining): "33",
@@ -204,7 +197,7 @@ var stateColours = map[string]string{
 	Word(api.Gone): "2",
 }
 
-// paint returns a text in a colour (ECMA-48); empty: none.
+// paint writes ECMA-48.
 func (s screen) paint(colour, text string) string {
 	if !s.colour || colour == "" {
 		return text
@@ -218,9 +211,8 @@ func IsTerminal(stream any) bool {
 	return is && term.IsTerminal(int(file.Fd()))
 }
 
-// Harmless returns w. If w is a terminal, it returns a writer to it that removes control sequences: output of models
-// and model servers must not move the cursor, rename the window or answer for its reader. Colours, tabs and line ends
-// pass.
+// Harmless returns w, or for a terminal a writer that removes control sequences but colours: output of models must not
+// move the cursor, rename the window or answer for its reader.
 func Harmless(w io.Writer) io.Writer {
 	if IsTerminal(w) {
 		return &harmless{w: w}
@@ -228,13 +220,11 @@ func Harmless(w io.Writer) io.Writer {
 	return w
 }
 
-// harmless is not safe for concurrent use.
 type harmless struct {
 	w    io.Writer
-	held []byte // the beginning of an incomplete sequence
+	held []byte // an incomplete sequence
 }
 
-// longestColour bounds a colour's sequence.
 const longestColour = 32
 
 func (h *harmless) Write(p []byte) (int, error) {
@@ -258,8 +248,8 @@ func (h *harmless) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// sequence returns the length of the sequence at the beginning of b, and whether it may pass; whole is false if more of
-// it may come.
+// sequence returns the length of the sequence at the beginning of b, and whether it may pass; whole is false if more
+// may come.
 func sequence(b []byte) (n int, pass, whole bool) {
 	switch c := b[0]; {
 	case c == '\n', c == '\t', c == '\r':
@@ -268,7 +258,7 @@ func sequence(b []byte) (n int, pass, whole bool) {
 		return colour(b)
 	case c < ' ', c == 0x7f:
 		return 1, false, true
-	case c == 0xc2: // U+0080 to U+009F are controls, too
+	case c == 0xc2: // U+0080 to U+009F are controls
 		if len(b) == 1 {
 			return 0, false, false
 		}
@@ -279,7 +269,7 @@ func sequence(b []byte) (n int, pass, whole bool) {
 	return 1, true, true
 }
 
-// colour is [sequence] for text that begins with an escape: only colours may pass (ECMA-48, SGR).
+// colour is [sequence] after an escape: only colours may pass (ECMA-48, SGR).
 func colour(b []byte) (n int, pass, whole bool) {
 	for i := 1; i < min(len(b), longestColour); i++ {
 		switch c := b[i]; {

@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Widths of a waterfall's columns; with two spaces between them it has 80.
+// With two spaces between columns it has 80.
 const (
 	partWidth = 10
 	nameWidth = 20
@@ -22,7 +22,7 @@ const (
 	pageWidth = 80
 )
 
-// Waterfall writes one record as bars in time, 80 columns wide.
+// Waterfall writes one record as bars in time.
 func Waterfall(w io.Writer, o api.WakeTrace) error {
 	s := screenOf(w)
 	head := fmt.Sprintf("%s  %s in %s", o.Function.Name(), cmp.Or(string(o.Path), "woken"), Rounded(o.Total))
@@ -60,7 +60,6 @@ func join(with string, parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), with)
 }
 
-// wokenBy says what woke or started the instance.
 func wokenBy(o api.WakeTrace) string {
 	switch {
 	case o.By == api.PartActivator:
@@ -73,7 +72,7 @@ func wokenBy(o api.WakeTrace) string {
 	return "by the autoscaler for a request"
 }
 
-// Waterfalls writes all records, one per line, the newest last.
+// Waterfalls writes a line for each record.
 func Waterfalls(w io.Writer, list []api.WakeTrace) error {
 	rows := Rows{{"WHEN", "PATH", "TOTAL", "HOLD", "FIRST TOKEN", "BY", "INSTANCE", "TRACE"}}
 	for _, o := range list {
@@ -90,16 +89,14 @@ func Waterfalls(w io.Writer, list []api.WakeTrace) error {
 	return Table(w, rows)
 }
 
-// row is a span and its depth.
 type row struct {
 	api.Span
 	depth int
 }
 
-// maxDepth is the deepest indentation of names.
 const maxDepth = 3
 
-// tree orders spans so that each follows its parent. A span with a missing or circular parent is put at the top.
+// tree orders spans so that each follows its parent. One with a missing or circular parent is at the top.
 func tree(o api.WakeTrace) []row {
 	there := map[string]bool{}
 	for _, s := range o.Spans {
@@ -131,17 +128,15 @@ func tree(o api.WakeTrace) []row {
 	return rows
 }
 
-// axis returns the line above the bars: 0, the middle and the end.
 func axis(total time.Duration) string {
 	middle, end := Rounded(total/2).String(), Rounded(total).String()
 	line := "0" + strings.Repeat(" ", max(0, barWidth/2-1-uniseg.StringWidth(middle)/2)) + middle
 	return line + strings.Repeat(" ", max(1, barWidth-uniseg.StringWidth(line)-uniseg.StringWidth(end))) + end
 }
 
-// eighths are blocks of one to eight eighths of a column.
 var eighths = []rune("▏▎▍▌▋▊▉█")
 
-// bar draws a span in barWidth columns, in eighths of one; even the shortest is visible.
+// bar draws a span in eighths of a column; even the shortest is visible.
 func bar(s api.Span, total time.Duration) string {
 	if total <= 0 {
 		return pad(string(eighths[0]), barWidth)
@@ -159,7 +154,7 @@ func bar(s api.Span, total time.Duration) string {
 	return pad(b, barWidth)
 }
 
-// millis formats a part of total: all values of a column have the same unit and number of digits.
+// millis: all values of a column have the same unit and number of digits.
 func millis(d, total time.Duration) string {
 	digits := 2
 	switch {
@@ -171,13 +166,12 @@ func millis(d, total time.Duration) string {
 	return fmt.Sprintf("%.*fms", digits, float64(d)/float64(time.Millisecond))
 }
 
-// pad pads or cuts s to a width.
 func pad(s string, to int) string {
 	s = cut(s, to, false)
 	return s + strings.Repeat(" ", to-uniseg.StringWidth(s))
 }
 
-// wrap breaks s into lines, and indents all but the first.
+// wrap indents all lines but the first.
 func wrap(s string, at int, indent string) []string {
 	var lines []string
 	line := ""
@@ -195,5 +189,5 @@ func wrap(s string, at int, indent string) []string {
 	return append(lines, line)
 }
 
-// colours of parts on a terminal (ECMA-48).
+// colours are ECMA-48's.
 var colours = map[api.Part]string{api.PartActivator: "36", api.PartAutoscaler: "33", api.PartInstance: "32", api.PartKubernetes: "34"}

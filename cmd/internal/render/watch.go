@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// Events prints the events from r, one structured CloudEvent a line, until r ends; keep, if not nil, selects them.
+// Events prints the events from r, one structured CloudEvent a line, until r ends; keep may be nil.
 func Events(cmd *cobra.Command, r io.Reader, keep func(api.Event) bool) error {
 	format, _ := cmd.Flags().GetString("output")
 	if format != "text" && format != "json" {
@@ -43,7 +43,7 @@ func Events(cmd *cobra.Command, r io.Reader, keep func(api.Event) bool) error {
 	return lines.Err()
 }
 
-// Picks prints why instances were chosen for a request, one a line.
+// Picks prints why instances were chosen for a request.
 func Picks(w io.Writer, picks []api.Pick) error {
 	for _, p := range picks {
 		instead := ""
@@ -58,7 +58,6 @@ func Picks(w io.Writer, picks []api.Pick) error {
 	return nil
 }
 
-// after says why a request left its first instance for another.
 func after(code string) string {
 	switch code {
 	case "":
@@ -71,7 +70,6 @@ func after(code string) string {
 	return fmt.Sprintf(", as the one before did not answer it (%s)", code)
 }
 
-// choice says why an instance was chosen.
 func choice(c api.Choice) string {
 	var why string
 	switch c.By {
@@ -95,7 +93,7 @@ func choice(c api.Choice) string {
 	return fmt.Sprintf("%s; %d of its %d slots were in use, %d of the least busy one's, %d instances had free slots", why, c.Running, c.Slots, c.Least, c.Free)
 }
 
-// Decisions prints decisions with their reasons, one a line.
+// Decisions prints decisions with their reasons.
 func Decisions(w io.Writer, decisions []api.Decision) error {
 	if len(decisions) == 0 {
 		_, err := fmt.Fprintln(w, "Nothing was decided yet: no request came.")

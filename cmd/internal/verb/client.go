@@ -7,32 +7,30 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Client is a client of the administrative API (package api/admin), over any transport: a server's own socket on one
-// machine, or the API server's proxy of a cluster. It is safe for concurrent use.
+// Client is a client of the administrative API (package api/admin): by a server's own socket, or the API server's
+// proxy. It is safe for concurrent use.
 type Client struct {
-	// HTTP reaches the server.
 	HTTP *http.Client
-	// URL returns the URL of a path of the API.
-	URL func(path string) string
-	// Peer names the server in errors: "the server at …".
+	URL  func(path string) string
+	// Peer names the server in errors.
 	Peer string
-	// Header is sent with every request: the credential.
+	// the credential
 	Header http.Header
-	// Refused reads an unsuccessful answer that is not the server's own; nil: all are the server's own.
+	// Refused reads an unsuccessful answer that is not the server's own; nil: all are.
 	Refused func(resp *http.Response, method string, body []byte) error
 }
 
-// maxRefusal bounds the size of an error answer.
 const maxRefusal = 64 << 10
 
-// Open sends a request, with in as JSON if it is not nil, and returns the answer, whatever its size. An unsuccessful
-// answer is returned as an error: an *[api.Error] if the server refuses.
+// Open sends a request, with in as JSON unless nil, and returns the answer, whatever its size. An unsuccessful answer
+// is an error: an *[api.Error] if the server refuses.
 func (c *Client) Open(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
@@ -46,9 +44,7 @@ func (c *Client) Open(ctx context.Context, method, path string, in any) (*http.R
 	if err != nil {
 		return nil, fmt.Errorf("reach %s: %w", c.Peer, err)
 	}
-	for name, values := range c.Header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, c.Header)
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -76,12 +72,11 @@ func (c *Client) Open(ctx context.Context, method, path string, in any) (*http.R
 	return nil, refusal(resp, raw)
 }
 
-// refusal reads an OpenAI error body.
 func refusal(resp *http.Response, raw []byte) error {
 	var body struct {
 		Error struct {
 			Message string `json:"message"`
-			Code    any    `json:"code"` // a string; some model servers send a number
+			Code    any    `json:"code"` // some model servers send a number
 		} `json:"error"`
 	}
 	if json.Unmarshal(raw, &body) != nil || body.Error.Message == "" {

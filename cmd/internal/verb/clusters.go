@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
-// Clusters is the command that lists the clusters that a front door declares.
+// Clusters lists the clusters that a front door declares.
 func (p Program) Clusters() *cobra.Command {
 	cmd := p.Command(&cobra.Command{
 		Use:   "clusters",
@@ -59,7 +59,7 @@ func printClusters(w io.Writer, list []admin.Cluster) error {
 	return nil
 }
 
-// latency returns the latency of the nearest agent.
+// latency returns the nearest agent's.
 func latency(c admin.Cluster) string {
 	var way time.Duration
 	for _, a := range c.Agents {

@@ -26,17 +26,16 @@ import (
 	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
-// KeysFile is the store of clients' keys: a file, or a Secret.
+// KeysFile is the store of clients' keys.
 type KeysFile interface {
-	// String returns its name for display.
 	String() string
 	// Read returns its content, nil if it does not exist yet.
 	Read(ctx context.Context) ([]byte, error)
-	// Change atomically replaces its content by change's result.
+	// Change atomically replaces its content. Concurrent changes wait or are retried.
 	Change(ctx context.Context, change func(raw []byte) ([]byte, error)) error
 }
 
-// makeKey declares a key in file, and returns its secret, "" for clients without a key. first means that the file is new.
+// secret is "" for clients without a key. first: the file is new.
 func makeKey(ctx context.Context, file KeysFile, k apikey.Key) (secret string, first bool, err error) {
 	if k.Name != apikey.Anonymous {
 		secret, k.Hash = apikey.New()
@@ -48,7 +47,6 @@ func makeKey(ctx context.Context, file KeysFile, k apikey.Key) (secret string, f
 	return secret, first, withName(file, err)
 }
 
-// withName adds the file's name to an error.
 func withName(file KeysFile, err error) error {
 	if err != nil {
 		err = fmt.Errorf("%s: %w", file, err)
@@ -56,7 +54,7 @@ func withName(file KeysFile, err error) error {
 	return err
 }
 
-// listOf returns the keys in file, without their hashes.
+// listOf returns the keys without their hashes.
 func listOf(ctx context.Context, file KeysFile) ([]apikey.Key, error) {
 	raw, err := file.Read(ctx)
 	if err != nil || len(raw) == 0 {
@@ -75,7 +73,6 @@ func listOf(ctx context.Context, file KeysFile) ([]apikey.Key, error) {
 	return list, nil
 }
 
-// editKey changes the entry of a key in file.
 func editKey(ctx context.Context, file KeysFile, name string, edit func(raw []byte) ([]byte, error)) error {
 	return withName(file, file.Change(ctx, func(raw []byte) ([]byte, error) {
 		if len(raw) == 0 {
@@ -89,7 +86,6 @@ func revokeIn(ctx context.Context, file KeysFile, name string) error {
 	return editKey(ctx, file, name, func(raw []byte) ([]byte, error) { return apikey.Remove(raw, name) })
 }
 
-// knowsKey adds to an error for an unknown key how to list them.
 func (p Program) knowsKey(err error) error {
 	if errors.Is(err, apikey.ErrUnknown) {
 		return fmt.Errorf("%w (%s keys list)", err, p.Name)
@@ -97,7 +93,6 @@ func (p Program) knowsKey(err error) error {
 	return err
 }
 
-// maxKey bounds the body that declares a key.
 const maxKey = 64 << 10
 
 // ServeKeys is [admin.PathKeys] over file. Its caller authorizes requests.
@@ -155,13 +150,13 @@ func changeKeys(file KeysFile, r *http.Request) (answer any, err error) {
 	return answer, err
 }
 
-// mergeKey applies a JSON merge patch (RFC 7396) to a key.
+// mergeKey applies a JSON merge patch (RFC 7396).
 func mergeKey(patch map[string]json.RawMessage, k *apikey.Key) error {
 	if patch == nil {
 		return errors.New("the patch is null: name the fields to change")
 	}
 	fields := reflect.VisibleFields(reflect.TypeFor[apikey.Key]())
-	for name := range patch { // names in another case would be fields of their own in the merged object
+	for name := range patch { // names in another case would be fields of their own
 		if !slices.ContainsFunc(fields, func(f reflect.StructField) bool {
 			known, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			return known == name
@@ -170,7 +165,7 @@ func mergeKey(patch map[string]json.RawMessage, k *apikey.Key) error {
 		}
 	}
 	var whole map[string]json.RawMessage
-	raw, _ := json.Marshal(k) // it comes from JSON, as the patch does
+	raw, _ := json.Marshal(k) // it comes from JSON
 	_ = json.Unmarshal(raw, &whole)
 	maps.Copy(whole, patch)
 	raw, _ = json.Marshal(whole)
@@ -183,8 +178,7 @@ func mergeKey(patch map[string]json.RawMessage, k *apikey.Key) error {
 	return err
 }
 
-// Keys is the command that manages keys. open finds the file by the flags that flags adds to a command; hint says how
-// to tell a server of a new file; empty: it knows.
+// Keys manages keys. open finds the file by the flags that flags adds; hint says how to tell a server of a new file.
 func (p Program) Keys(open func(cmd *cobra.Command) (KeysFile, error), flags func(cmd *cobra.Command), hint func(KeysFile) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
@@ -250,7 +244,7 @@ func keyFlags(f *pflag.FlagSet, k *apikey.Key, lifetime *time.Duration) {
 	flagset.DurationVarP(f, lifetime, "expires-in", "", 0, "when it ends, from now, such as 12h, 30d or 4w; 0: never")
 }
 
-// expiry returns the time at which a key ends; a lifetime of 0 has none.
+// expiry of a lifetime of 0 is none.
 func expiry(lifetime time.Duration) time.Time {
 	if lifetime == 0 {
 		return time.Time{}
@@ -258,7 +252,6 @@ func expiry(lifetime time.Duration) time.Time {
 	return time.Now().Add(lifetime).UTC().Truncate(time.Second)
 }
 
-// setFlags sets the fields of a key whose flags were given.
 func setFlags(given *pflag.FlagSet, to *apikey.Key, end time.Time) error {
 	of := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flagset.Add(of, to)
@@ -279,7 +272,6 @@ func setFlags(given *pflag.FlagSet, to *apikey.Key, end time.Time) error {
 	return err
 }
 
-// setKey changes what a key may use.
 func (p Program) setKey(open func(cmd *cobra.Command) (KeysFile, error)) *cobra.Command {
 	var k apikey.Key
 	var lifetime time.Duration
@@ -348,7 +340,6 @@ func (p Program) listKeys(open func(cmd *cobra.Command) (KeysFile, error)) *cobr
 	return cmd
 }
 
-// budgets formats the limits of a day and a month.
 func budgets(r apikey.Rights) string {
 	var all []string
 	for k, limits := range r.Budgets() {

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// KeysPath is a file on this machine.
+// KeysPath is a [KeysFile] on this machine.
 type KeysPath string
 
 // String implements [KeysFile].
@@ -29,7 +29,7 @@ func (f KeysPath) Read(context.Context) ([]byte, error) {
 	return raw, nil
 }
 
-// Change implements [KeysFile]. Concurrent changes of the file wait.
+// Change implements [KeysFile].
 func (f KeysPath) Change(ctx context.Context, change func([]byte) ([]byte, error)) error {
 	path := string(f)
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
@@ -54,7 +54,6 @@ func (f KeysPath) Change(ctx context.Context, change func([]byte) ([]byte, error
 	return replace(path, changed)
 }
 
-// replace atomically writes a file that only its owner can read.
 func replace(path string, content []byte) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target

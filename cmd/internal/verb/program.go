@@ -10,10 +10,10 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
-// Linked is the version of a release; the linker sets it.
+// Linked is the version of a release, set by the linker.
 var Linked string
 
-// Version returns the release set by the linker, or else what the build knows of its source.
+// Version returns Linked, or what the build knows of its source.
 func Version() string {
 	built := ""
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "(devel)" {
@@ -22,13 +22,13 @@ func Version() string {
 	return cmp.Or(Linked, built, "dev")
 }
 
-// Group is a group of commands in a program's help.
+// Group is a group of commands in help.
 type Group struct {
 	Title    string
 	Commands []*cobra.Command
 }
 
-// Fill adds the commands to a program's root, and version, which prints the name of the executable with its version.
+// Fill adds the commands to a program's root, and version.
 func Fill(root *cobra.Command, executable string, groups ...Group) {
 	root.SilenceUsage, root.SilenceErrors, root.Version = true, true, Version()
 	root.SetVersionTemplate(executable + " {{.Version}}\n")

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// Record is the command that fetches the autoscaler's flight record.
+// Record fetches the autoscaler's flight record.
 func (p Program) Record() *cobra.Command {
 	return p.Command(&cobra.Command{
 		Use:   "record FILE",
@@ -27,7 +27,7 @@ names of functions, when each was asked for, and why what was decided.`,
 		Example: fmt.Sprintf("  %[1]s record today.flight\n  %[1]s record - | ssh me@there 'cat > today.flight'", p.Name),
 		Args:    cobra.ExactArgs(1),
 	}, "", func(cmd *cobra.Command, s *Server, args []string) error {
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt) // so that no part of a record is left
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt) // no part of a record is left
 		defer stop()
 		resp, err := s.Open(ctx, http.MethodGet, admin.PathRecord, nil)
 		if err != nil {
@@ -56,7 +56,7 @@ func Create(path string) (*os.File, error) {
 	return file, err
 }
 
-// keep writes a new file that only this user can read. An incomplete one is removed.
+// keep removes an incomplete file.
 func keep(path string, from io.Reader) (n int64, err error) {
 	file, err := Create(path)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
-// Wake is the command that wakes functions.
+// Wake wakes functions.
 func (p Program) Wake() *cobra.Command {
 	return p.Command(&cobra.Command{
 		Use:         "wake NAME …",
@@ -26,7 +26,7 @@ func (p Program) Wake() *cobra.Command {
 	}, busiest, Each(func(cmd *cobra.Command, s *Server, m *Match, f Function) error { return s.order(cmd, m, f, "/wake") }))
 }
 
-// Sleep is the command that puts functions to sleep, and stops them.
+// Sleep puts functions to sleep, and stops them.
 func (p Program) Sleep() *cobra.Command {
 	var level int
 	var unload bool
@@ -69,7 +69,7 @@ func (p Program) Sleep() *cobra.Command {
 	return cmd
 }
 
-// Scale is the command that keeps a number of instances awake.
+// Scale keeps a number of instances awake.
 func (p Program) Scale() *cobra.Command {
 	var lifetime time.Duration
 	replicas := 0
@@ -103,7 +103,6 @@ requests are held and no instance is woken for them. Afterwards demand decides a
 	return cmd
 }
 
-// scaled says what was requested, and the present state.
 func scaled(name string, f admin.Function) string {
 	until := ""
 	if f.Scale != nil {
@@ -115,7 +114,6 @@ func scaled(name string, f admin.Function) string {
 	return fmt.Sprintf("%s: %d wanted%s, %d awake", name, f.Desired, until, render.Count(f, api.Awake))
 }
 
-// parseReplicas parses the number of a scale command.
 func parseReplicas(arg string) (int, error) {
 	n, err := strconv.Atoi(arg)
 	if err != nil || n < 0 {
@@ -124,7 +122,7 @@ func parseReplicas(arg string) (int, error) {
 	return n, nil
 }
 
-// replicasBelow0 is a scale command's flag error function: the parser takes a negative number for a flag.
+// replicasBelow0: the parser takes a negative number for a flag.
 func replicasBelow0(cmd *cobra.Command, err error) error {
 	if at := strings.LastIndex(err.Error(), " in -"); at >= 0 && strings.HasPrefix(err.Error(), "unknown shorthand flag") {
 		if _, bad := parseReplicas(err.Error()[at+len(" in "):]); bad != nil && strings.Trim(err.Error()[at+len(" in -"):], "0123456789") == "" {

@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
-// Usage is the command that prints the usage by client.
+// Usage prints the usage by client.
 func (p Program) Usage() *cobra.Command {
 	var f struct {
 		Price   float64 `flag:"gpu-price" help:"what an hour of a GPU costs, in any currency; 0: not said"`
@@ -69,7 +69,6 @@ are the time of all GPUs. With a price for an hour of a GPU they have a cost.`,
 	return cmd
 }
 
-// printRequest prints what a request used.
 func printRequest(cmd *cobra.Command, s *Server, id string, price float64) error {
 	picks, err := picksOf(cmd, s, id)
 	if err != nil {
@@ -89,14 +88,13 @@ func printRequest(cmd *cobra.Command, s *Server, id string, price float64) error
 	})
 }
 
-// during sets a query's bounds from the flags.
 func during(q *admin.UsageQuery, since, from, to string, now time.Time) (err error) {
 	if since != "" {
 		d, err := api.ParseDuration(since)
 		if err != nil || d <= 0 {
 			return fmt.Errorf("--since %s: want a time such as 90m, 24h or 7d", since)
 		}
-		q.From = now.Add(-min(d, 36500*24*time.Hour)) // about a lifetime: earlier years may have no text
+		q.From = now.Add(-min(d, 36500*24*time.Hour)) // earlier years may have no text
 		return nil
 	}
 	if q.From, err = moment(from); err != nil {
@@ -111,7 +109,7 @@ func during(q *admin.UsageQuery, since, from, to string, now time.Time) (err err
 	return nil
 }
 
-// moment parses a time, local if without a zone; an empty one is zero.
+// moment parses a time, local if without a zone.
 func moment(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

@@ -1,5 +1,4 @@
-// Package verb has the commands that rouse and kn rouse share. They differ in how a server is reached, and in what a name
-// means: on one machine a function, in a cluster a Service with its revisions.
+// Package verb has the commands that rouse and kn rouse share.
 package verb
 
 import (
@@ -21,24 +20,21 @@ const Changes = "changes"
 
 // Program is a command line that has these commands.
 type Program struct {
-	// Name is the command to type, "rouse".
-	Name string
-	// Connect finds the server that a command's flags name.
+	Name    string
 	Connect func(cmd *cobra.Command) (*Server, error)
-	// Flags adds the flags for the place to a command, which lists or not; nil: the root has them.
+	// Flags adds the flags for the place; nil: the root has them.
 	Flags func(cmd *cobra.Command, lists bool)
-	// Complete completes names; nil: they are not completed.
+	// may be nil
 	Complete cobra.CompletionFunc
-	// Revisions says that a name may stand for several functions: the revisions of a Knative Service.
+	// Revisions: a name may stand for the revisions of a Knative Service.
 	Revisions bool
 }
 
 // Server is one server and its lookup of names.
 type Server struct {
 	*Client
-	// Find returns what a name means.
 	Find func(ctx context.Context, name string) (*Match, error)
-	// Explain adds details for the operator to the error of a function that could not start; nil: none.
+	// Explain adds details for the operator to the error of a function that could not start; may be nil.
 	Explain func(ctx context.Context, name string, err error) error
 	// Shown selects the events to show if no name is given; nil: all.
 	Shown func(api.Event) bool
@@ -46,26 +42,24 @@ type Server struct {
 
 // Match is the result of looking a name up.
 type Match struct {
-	// Name is the name for display.
 	Name string
-	// Functions are the served ones, the one with the most traffic first.
+	// the one with the most traffic first
 	Functions []Function
 	// Unserved says why there are none.
 	Unserved error
-	// Subject is the subject of its events.
+	// of its events
 	Subject api.FunctionName
 }
 
 // Function is a function that is served.
 type Function struct {
 	Name api.FunctionName
-	// Revision is its own name if Match.Name stands for several; empty: it does not.
+	// Revision is its own name if Match.Name stands for several.
 	Revision string
 	// Known is its state when it was found; nil: unknown.
 	Known *admin.Function
 }
 
-// suffix distinguishes one revision from the others.
 func (f Function) suffix() string {
 	if f.Revision == "" {
 		return ""
@@ -73,7 +67,6 @@ func (f Function) suffix() string {
 	return " (" + f.Revision + ")"
 }
 
-// failed adds the revision to an error.
 func (f Function) failed(err error) error {
 	if err == nil || f.Revision == "" {
 		return err
@@ -81,12 +74,11 @@ func (f Function) failed(err error) error {
 	return fmt.Errorf("%s: %w", f.Name, err)
 }
 
-// call sends a request about a function.
 func (s *Server) call(ctx context.Context, method string, f Function, path string, in, out any) error {
 	return f.failed(s.Call(ctx, method, admin.FunctionPath(f.Name, path), in, out))
 }
 
-// order sends an order for a function, and prints its state; for one that starts again, why.
+// order prints the function's state after an order; for one that starts again, why.
 func (s *Server) order(cmd *cobra.Command, m *Match, f Function, path string) error {
 	var now admin.Function
 	if err := s.call(cmd.Context(), http.MethodPost, f, path, nil, &now); err != nil {
@@ -106,7 +98,6 @@ func (s *Server) order(cmd *cobra.Command, m *Match, f Function, path string) er
 	return err
 }
 
-// listed reads lists for each function of a name, and joins them.
 func listed[T any](ctx context.Context, s *Server, m *Match, path string) ([]T, error) {
 	list := []T{}
 	for _, f := range m.Functions {
@@ -119,14 +110,13 @@ func listed[T any](ctx context.Context, s *Server, m *Match, path string) ([]T, 
 	return list, nil
 }
 
-// Which of a Service's revisions a command is about.
 const (
 	busiest = "the revision with the most traffic"
 	every   = "every revision"
 )
 
-// Command has run called with the server. which says which of a Service's revisions a command with names is about; empty: it
-// takes no names of functions.
+// Command has run called with the server. which says which of a Service's revisions it is about; empty: it takes no
+// names of functions.
 func (p Program) Command(cmd *cobra.Command, which string, run func(*cobra.Command, *Server, []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s, err := p.Connect(cmd)
@@ -151,7 +141,7 @@ func (p Program) Command(cmd *cobra.Command, which string, run func(*cobra.Comma
 	return cmd
 }
 
-// Show reads an answer of the server, and prints it.
+// Show prints an answer of the server.
 func Show[T any](cmd *cobra.Command, s *Server, path string, text func(io.Writer, T) error) error {
 	var v T
 	if err := s.Call(cmd.Context(), http.MethodGet, path, nil, &v); err != nil {
@@ -160,12 +150,11 @@ func Show[T any](cmd *cobra.Command, s *Server, path string, text func(io.Writer
 	return render.Print(cmd, v, text)
 }
 
-// Each calls do for each named function; of a name's functions, for the one with the most traffic.
+// Each calls do for each name with its busiest function.
 func Each(do func(*cobra.Command, *Server, *Match, Function) error) func(*cobra.Command, *Server, []string) error {
 	return named(func(cmd *cobra.Command, s *Server, m *Match) error { return do(cmd, s, m, m.Functions[0]) })
 }
 
-// named calls do for each name with at least one function.
 func named(do func(*cobra.Command, *Server, *Match) error) func(*cobra.Command, *Server, []string) error {
 	return func(cmd *cobra.Command, s *Server, names []string) error {
 		for _, name := range names {

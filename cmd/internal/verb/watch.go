@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
-// Why is the command that explains the autoscaler's decisions, or the route of a request.
+// Why explains the autoscaler's decisions, or the route of a request.
 func (p Program) Why() *cobra.Command {
 	var request string
 	cmd := p.Command(&cobra.Command{
@@ -39,7 +39,6 @@ header X-Request-Id of the answer. Each activator keeps its last 4,096 choices.`
 	return cmd
 }
 
-// why does the work of [Program.Why].
 func (p Program) why(request *string) func(*cobra.Command, *Server, []string) error {
 	decisions := named(func(cmd *cobra.Command, s *Server, m *Match) error {
 		decisions, err := listed[api.Decision](cmd.Context(), s, m, "/why")
@@ -61,7 +60,7 @@ func (p Program) why(request *string) func(*cobra.Command, *Server, []string) er
 	}
 }
 
-// picksOf returns the instances that were chosen for a request, at least one.
+// picksOf returns at least one.
 func picksOf(cmd *cobra.Command, s *Server, request string) (picks []api.Pick, err error) {
 	err = s.Call(cmd.Context(), http.MethodGet, admin.PicksPath(request), nil, &picks)
 	if err == nil && len(picks) == 0 {
@@ -70,7 +69,7 @@ func picksOf(cmd *cobra.Command, s *Server, request string) (picks []api.Pick, e
 	return picks, err
 }
 
-// Trace is the command that shows where the time of a wake went.
+// Trace shows where the time of a wake went.
 func (p Program) Trace() *cobra.Command {
 	var all bool
 	cmd := p.Command(&cobra.Command{
@@ -104,7 +103,7 @@ of the OpenTelemetry trace, which is exported where OTEL_EXPORTER_OTLP_ENDPOINT 
 	return cmd
 }
 
-// Events is the command that prints CloudEvents.
+// Events prints CloudEvents.
 func (p Program) Events() *cobra.Command {
 	f := struct {
 		Follow bool `flag:"follow,f" help:"go on with new events"`
@@ -125,7 +124,7 @@ their instances, and what the autoscaler decides. In JSON they are structured Cl
 				return err
 			}
 			for _, f := range m.Functions {
-				if f.Known == nil { // it may not exist, and so have no events
+				if f.Known == nil { // it may not exist
 					if err := s.call(cmd.Context(), http.MethodGet, f, "", nil, nil); err != nil {
 						return err
 					}
@@ -145,7 +144,7 @@ their instances, and what the autoscaler decides. In JSON they are structured Cl
 	return cmd
 }
 
-// Logs is the command that prints instances' output.
+// Logs prints instances' output.
 func (p Program) Logs() *cobra.Command {
 	flags := struct {
 		Follow bool `flag:"follow,f" help:"go on with new lines"`
@@ -169,7 +168,7 @@ func (p Program) Logs() *cobra.Command {
 	return cmd
 }
 
-// ended turns the end of a followed stream into a success: the server stopped or the leader changed, or the user left.
+// ended turns the end of a followed stream into a success: the server stopped, the leader changed, or the user left.
 func ended(err error, follow bool) error {
 	if follow && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled)) {
 		return nil

@@ -1,9 +1,8 @@
-// Package report is the harness of benchmarks: their main function ([Main]), and the form in which they keep their
-// results: numbers beside a baseline of the same run, with the condition that they should meet.
+// Package report is the harness of benchmarks ([Main]), and the form of their results: numbers beside a baseline of the
+// same run, with a gate.
 //
-// Every benchmark has the flag -small: everything that it measures once, in seconds, with little data. What
-// such a run writes has all rows of the whole one, shows that the benchmark works, and is no measurement: its
-// conditions are left out. With -only REGEXP it measures some of its parts.
+// With -small a benchmark measures everything once, with little data and without gates. With -only REGEXP it measures
+// some parts.
 package report
 
 import (
@@ -23,16 +22,13 @@ import (
 
 // Report is the file that a run writes.
 type Report struct {
-	// Command makes the report, from the root of the module.
 	Command string    `json:"command"`
 	At      time.Time `json:"at"`
 	Machine Machine   `json:"machine"`
-	// Small says that it is no measurement: all was run once, with little data.
-	Small bool `json:"small,omitempty"`
-	// Device computed, where the machine's processor did not. Notes say what else a reader has to know.
-	Device any      `json:"device,omitempty"`
-	Notes  []string `json:"notes,omitempty"`
-	// AllHeld says whether every gate held.
+	Small   bool      `json:"small,omitempty"`
+	// Device computed, where the processor did not.
+	Device       any           `json:"device,omitempty"`
+	Notes        []string      `json:"notes,omitempty"`
 	AllHeld      bool          `json:"allHeld"`
 	Measurements []Measurement `json:"measurements"`
 }
@@ -43,29 +39,27 @@ type Machine struct {
 	CPU   string `json:"cpu"`
 	OS    string `json:"os"`
 	Go    string `json:"go"`
-	// The load averages say how much else the machine did.
+	// The load averages say how much else it did.
 	LoadBefore string `json:"loadBefore"`
 	LoadAfter  string `json:"loadAfter"`
 }
 
-// Measurement is one number with all that is needed to judge it.
+// Measurement is one number with what is needed to judge it.
 type Measurement struct {
 	Name string `json:"name"`
-	// What describes the measurement, and Baseline its baseline.
 	What string `json:"what"`
 	Unit string `json:"unit"`
-	// N is the number of rounds of each side; every round of the two alternates.
+	// of each side
 	N        int      `json:"n"`
 	Rouse    Summary  `json:"rouse"`
 	Against  string   `json:"against,omitempty"`
 	Baseline *Summary `json:"baseline,omitempty"`
-	// Difference is the median of the differences of neighbouring rounds. DifferenceOfP50 is the difference of the two
-	// medians.
+	// Difference is the median of the differences of neighbouring rounds.
 	Difference      float64 `json:"difference,omitempty"`
 	DifferenceOfP50 float64 `json:"differenceOfP50,omitempty"`
-	// Ratio is the ratio of the two medians.
+	// of the medians
 	Ratio float64 `json:"ratio,omitempty"`
-	// Gate is the condition, and Held whether it is met; empty: there is none.
+	// Held: the gate is met; nil: there is none.
 	Gate string `json:"gate,omitempty"`
 	Held *bool  `json:"held,omitempty"`
 	Note string `json:"note,omitempty"`
@@ -75,7 +69,7 @@ type Measurement struct {
 type Summary struct {
 	P50 float64 `json:"p50"`
 	P95 float64 `json:"p95"`
-	// P99 is left out of a series of less than 100.
+	// of 100 values or more
 	P99 float64 `json:"p99,omitempty"`
 	Min float64 `json:"min"`
 }
@@ -88,8 +82,7 @@ func Summarise(series []float64) Summary {
 	return s
 }
 
-// Quantile is the q-quantile of a series; of an even number of values the
-// median is the mean of the middle two.
+// Quantile is the q-quantile of a series, interpolated.
 func Quantile(series []float64, q float64) float64 {
 	s := slices.Sorted(slices.Values(series))
 	at := q * float64(len(s)-1)
@@ -98,10 +91,10 @@ func Quantile(series []float64, q float64) float64 {
 	return s[low] + (s[high]-s[low])*(at-float64(low))
 }
 
-// Round keeps four decimals. NaN and infinities are unchanged: no report is written with them.
+// Round keeps four decimals.
 func Round(v float64) float64 { return math.Round(v*1e4) / 1e4 }
 
-// Sized is how much of something a run has: whole, or few where it is small.
+// Sized returns few if small.
 func Sized[T any](small bool, whole, few T) T {
 	if small {
 		return few
@@ -133,7 +126,7 @@ func Compare(m Measurement, rouse, baseline []float64) Measurement {
 	return m
 }
 
-// Gated sets the condition and whether it held.
+// Gated sets the gate and whether it held.
 func (m Measurement) Gated(held bool, format string, args ...any) Measurement {
 	m.Gate, m.Held = fmt.Sprintf(format, args...), &held
 	return m
@@ -163,7 +156,7 @@ func (m Measurement) Line() string {
 	return b.String()
 }
 
-// New begins the report of a run that command makes.
+// New begins a report that command makes.
 func New(command string) *Report {
 	return &Report{
 		Command: command, At: time.Now().UTC().Truncate(time.Second),
@@ -171,7 +164,6 @@ func New(command string) *Report {
 	}
 }
 
-// add appends measurements, and writes a line of each for people.
 func (r *Report) add(w io.Writer, ms ...Measurement) {
 	for _, m := range ms {
 		if r.Small {
@@ -182,7 +174,7 @@ func (r *Report) add(w io.Writer, ms ...Measurement) {
 	}
 }
 
-// Finish writes the report to a file, if one is named. It fails where a figure is no number.
+// Finish writes the report, unless path is empty. It fails where a figure is no number.
 func (r *Report) Finish(path string) error {
 	r.Machine.LoadAfter = LoadAverage()
 	for _, m := range r.Measurements {
@@ -197,7 +189,7 @@ func (r *Report) Finish(path string) error {
 	return Write(path, r)
 }
 
-// Write writes a report of any form to a file, as JSON for people.
+// Write writes a report of any form as indented JSON.
 func Write(path string, report any) error {
 	var raw bytes.Buffer
 	enc := json.NewEncoder(&raw)
@@ -209,9 +201,8 @@ func Write(path string, report any) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, raw.Bytes(), 0o644))
 }
 
-// processor is the model of the first one.
 func processor() string {
-	raw, _ := os.ReadFile("/proc/cpuinfo") // empty elsewhere
+	raw, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(raw)) {
 		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
 			return strings.TrimSpace(value)
@@ -220,9 +211,9 @@ func processor() string {
 	return "unknown"
 }
 
-// LoadAverage returns the load averages of the last 1, 5 and 15 minutes.
+// LoadAverage returns the averages of 1, 5 and 15 minutes.
 func LoadAverage() string {
-	raw, _ := os.ReadFile("/proc/loadavg") // empty elsewhere
+	raw, _ := os.ReadFile("/proc/loadavg")
 	fields := strings.Fields(string(raw))
 	return strings.Join(fields[:min(3, len(fields))], " ")
 }

@@ -16,7 +16,6 @@ import (
 
 // Run is one run of a benchmark.
 type Run struct {
-	// Small says that everything is to be measured once, with little data.
 	Small bool
 
 	only   *regexp.Regexp
@@ -25,8 +24,8 @@ type Run struct {
 	failed error // of the first report that could not be written
 }
 
-// Main is the main function of the benchmark that the first argument names. It parses the flags -o, -only and -small,
-// and those that the benchmark has defined with package flag, and ends the process with status 1 if measure fails.
+// Main is the main function of a benchmark, with -o, -only, -small and flags of package flag. It exits with status 1 if
+// measure fails.
 func Main(measure func(context.Context, *Run) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	path := flag.String("o", "", "`file` for the report as JSON")
@@ -46,16 +45,17 @@ func Main(measure func(context.Context, *Run) error) {
 	}
 }
 
-// Selects reports whether the flag -only chooses a part.
+// Selects reports whether -only chooses a part.
 func (r *Run) Selects(name string) bool { return r.only.MatchString(name) }
 
-// Add prints measurements and writes the report: a run that is cut off leaves what it has. [Main] reports its errors.
+// Add prints measurements and writes the report, so that a run that is cut off leaves what it has. [Main] reports its
+// errors.
 func (r *Run) Add(ms ...Measurement) {
 	r.report.add(os.Stdout, ms...)
 	r.failed = cmp.Or(r.failed, r.report.Finish(r.path))
 }
 
-// Note prints a note of the report, and On says what device computed.
+// Note adds a note to the report; On says what device computed.
 func (r *Run) Note(text string) {
 	fmt.Println(text)
 	r.report.Notes = append(r.report.Notes, text)
@@ -70,7 +70,7 @@ type Part struct {
 	Measure func(context.Context) ([]Measurement, error)
 }
 
-// Parts measures those that the flag -only chooses.
+// Parts measures those that -only chooses.
 func (r *Run) Parts(ctx context.Context, parts ...Part) error {
 	for _, p := range parts {
 		if !r.Selects(p.Name) {

@@ -10,7 +10,6 @@ import (
 	"syscall"
 )
 
-// anyServer serves until it fails, or is told to end.
 func anyServer(port string) error {
 	if len(os.Args) > 1 && os.Args[1] == "check" {
 		req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://127.0.0.1:"+port+"/check", nil)
@@ -26,8 +25,8 @@ func anyServer(port string) error {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	server := &http.Server{Addr: ":" + port, Handler: http.HandlerFunc(serve), Protocols: &protocols} //nolint:gosec // a test's
-	end := make(chan os.Signal, 1)                                                                    // one is enough
+	server := &http.Server{Addr: ":" + port, Handler: http.HandlerFunc(serve), Protocols: &protocols}
+	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM)
 	go func() {
 		<-end
@@ -51,7 +50,6 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-End", "whole")
 }
 
-// echo sends back what comes.
 func echo(w http.ResponseWriter) {
 	conn, both, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -1,11 +1,9 @@
 // Command testserver runs in images of the tests. The name under which it is called says which server it is:
 //
-//   - foreign is an ordinary program that greets, as stock Knative runs it, and no function at all.
-//   - anyserver knows nothing of Rouse or of models, for an image without a function in it. It says who it is at every
-//     path, echoes what comes over an upgraded connection, and speaks HTTP/2 without TLS. With the word check it is the
-//     exec probe of its own container: it fails where the server does not answer.
-//   - greeter, or any other name, is the smallest function there is, to measure the path around it. Requests for /greet
-//     are answered by the function's own process, and no model server is asked.
+//   - foreign is an ordinary program that greets, and no function.
+//   - anyserver is for an image without a function: it says who it is at every path, echoes what comes over an upgraded
+//     connection, and speaks HTTP/2 without TLS. With the word check it is its container's exec probe.
+//   - greeter, or any other name, is the smallest function, to measure the path around it: /greet asks no model server.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command schemas writes the JSON schemas with which kubeconform checks manifests: for Kubernetes' own kinds from its
-// OpenAPI description, and for custom resources from their definitions. It uses no network.
+// Command schemas writes the JSON schemas with which kubeconform checks manifests: of Kubernetes' own kinds from its
+// OpenAPI description, of custom resources from their definitions.
 //
 //	schemas FOLDER SWAGGER.JSON [CRD.YAML …]
 //
@@ -42,7 +42,7 @@ func run(args []string) error {
 	return nil
 }
 
-// definitionsFile has all types of Kubernetes; the files of kinds refer to it.
+// definitionsFile has all types of Kubernetes.
 const definitionsFile = "definitions.json"
 
 func builtin(folder, path string) error {
@@ -105,7 +105,7 @@ func custom(folder, path string) error {
 	}
 	for _, v := range crd.Spec.Versions {
 		strict(v.Schema.V3)
-		if properties, is := v.Schema.V3["properties"].(map[string]any); is { // every object has these
+		if properties, is := v.Schema.V3["properties"].(map[string]any); is {
 			properties["metadata"] = map[string]any{"type": "object"}
 			properties["apiVersion"], properties["kind"] = map[string]any{"type": "string"}, map[string]any{"type": "string"}
 		}
@@ -116,7 +116,7 @@ func custom(folder, path string) error {
 	return nil
 }
 
-// strict rejects unknown fields in a schema and below it, unless the schema permits others.
+// strict rejects unknown fields in a schema, unless it permits others.
 func strict(schema any) {
 	n, is := schema.(map[string]any)
 	if !is {
@@ -126,7 +126,7 @@ func strict(schema any) {
 		n["type"] = []string{"string", "number"}
 		delete(n, "anyOf")
 	}
-	delete(n, "format") // OpenAPI formats are not JSON schema formats
+	delete(n, "format")
 	fields, named := n["properties"].(map[string]any)
 	for _, f := range fields {
 		strict(f)
@@ -139,8 +139,8 @@ func strict(schema any) {
 }
 
 func write(folder, group, version, kind string, schema any) error {
-	raw, _ := json.Marshal(schema) // it was read from JSON or YAML
-	if group == "" {               // for the core group, kubeconform uses the version instead
+	raw, _ := json.Marshal(schema)
+	if group == "" { // as kubeconform names the core group
 		group = version
 	}
 	name := strings.ToLower(fmt.Sprintf("%s-%s-%s.json", group, version, kind))

@@ -19,16 +19,13 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 )
 
-// signInTime is how long a sign-in at the provider may take.
 const signInTime = 10 * time.Minute
 
-// ticket identifies one sign-in.
 type ticket struct {
 	state, nonce, verifier string
 }
 
-// ticket returns the ticket of a cookie, SECRET.END, where END is its expiry in seconds. It returns nil for an invalid or expired
-// cookie.
+// ticket returns the ticket of a cookie, SECRET.END, where END is its expiry in Unix seconds; nil: invalid or expired.
 func (s *Server) ticket(cookie string) *ticket {
 	_, end, found := strings.Cut(cookie, ".")
 	at, err := strconv.ParseInt(end, 10, 64)
@@ -45,7 +42,6 @@ func (s *Server) ticket(cookie string) *ticket {
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// begin redirects a browser to the provider.
 func (s *Server) begin(w http.ResponseWriter, r *http.Request) {
 	known, err := s.provider.ask()
 	if err != nil {
@@ -58,7 +54,6 @@ func (s *Server) begin(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, known.oauth.AuthCodeURL(t.state, oidc.Nonce(t.nonce), oauth2.S256ChallengeOption(t.verifier)), http.StatusSeeOther)
 }
 
-// finish handles a browser that the provider sends back.
 func (s *Server) finish(w http.ResponseWriter, r *http.Request) {
 	t := s.ticket(s.cookies.read(r, s.cookies.signIn))
 	s.cookies.clear(w, s.cookies.signIn)
@@ -107,7 +102,7 @@ func (s *Server) named(w who) string {
 	return clip(w.Subject)
 }
 
-// failed reports a failed sign-in. The provider's message only goes to the log.
+// The provider's message only goes to the log.
 func (s *Server) failed(w http.ResponseWriter, err error) {
 	s.cfg.Log.Warn("a sign-in has failed", "error", clip(err.Error()))
 	if errors.Is(err, errRefused) {
@@ -121,7 +116,6 @@ func (s *Server) failed(w http.ResponseWriter, err error) {
 // clip bounds text from others.
 func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), mostText)], "") }
 
-// note is the page for a failed sign-in.
 var note = template.Must(template.New("").Parse(`<!doctype html>
 <html lang="en">
 <head>
@@ -143,7 +137,6 @@ var note = template.Must(template.New("").Parse(`<!doctype html>
 </html>
 `))
 
-// say answers a browser with a sentence.
 func say(w http.ResponseWriter, status int, message string) {
 	page.Protect(w.Header())
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

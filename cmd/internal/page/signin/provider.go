@@ -17,13 +17,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// Bounds of the provider's answers, and of its cost.
 const (
 	mostAnswer    = 1 << 20
 	retryProvider = 5 * time.Second
-	// skew is the tolerated difference to the provider's clock.
+	// skew is to the provider's clock.
 	skew = time.Minute
-	// atOnce is how many codes are redeemed concurrently: anyone without an account can begin a sign-in, and send back any code.
+	// atOnce bounds concurrent redemptions: anyone can send back any code.
 	atOnce = 16
 )
 
@@ -32,38 +31,35 @@ type provider struct {
 	cfg      Config
 	callback string
 	ctx      context.Context // for the library's fetching of keys
-	room     chan struct{}   // semaphore of atOnce; filled by redeem
+	room     chan struct{}   // semaphore of atOnce
 
 	mu     sync.Mutex // guards all below; held while the provider is asked
 	known  *endpoints
-	failed time.Time // when it could not be read; zero: it was
+	failed time.Time // zero: it could be read
 	why    error
 }
 
-// endpoints is the provider's metadata.
 type endpoints struct {
 	oauth     oauth2.Config
 	verifier  *oidc.IDTokenVerifier
 	people    *oidc.Provider // nil: it has no user info endpoint
 	saysWhose bool           // its answers name their issuer
-	basic     bool           // the client's secret is sent in a header, not in the form
+	basic     bool           // the client's secret is sent in a header
 }
 
-// errProvider says that the provider can't be reached, or violates the protocol.
+// errProvider: the provider can't be reached, or violates the protocol.
 var errProvider = errors.New("the provider does not answer as it should")
 
-// errRefused says that one sign-in failed.
 var errRefused = errors.New("the provider does not vouch for this sign-in")
 
 func newProvider(ctx context.Context, cfg Config, callback string) provider {
 	client := *cfg.Client
 	client.Transport = localhttp.Limit{From: client.Transport, Bytes: mostAnswer}
-	// Redirects are not followed: a secret would be sent along.
+	// A redirect would send the secret along.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return provider{cfg: cfg, callback: callback, ctx: oidc.ClientContext(ctx, &client), room: make(chan struct{}, atOnce)}
 }
 
-// ask returns the provider's metadata.
 func (p *provider) ask() (*endpoints, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,14 +103,14 @@ func (p *provider) discover() (*endpoints, error) {
 	return &endpoints{
 		people: people,
 		oauth:  oauth2.Config{ClientID: p.cfg.ClientID, Endpoint: at, RedirectURL: p.callback, Scopes: append([]string{oidc.ScopeOpenID}, p.cfg.Scopes...)},
-		// The library allows no skew for a token's expiry, and five minutes for its beginning.
+		// The library allows no skew for a token's expiry.
 		verifier:  found.VerifierContext(p.ctx, &oidc.Config{ClientID: p.cfg.ClientID, Now: func() time.Time { return time.Now().Add(-skew) }}),
 		saysWhose: more.SaysWhose,
 		basic:     len(more.Methods) == 0 || slices.Contains(more.Methods, "client_secret_basic"),
 	}, nil
 }
 
-// redeem exchanges a code for a person. Errors are errProvider and errRefused.
+// Errors are errProvider and errRefused.
 func (p *provider) redeem(ctx context.Context, code string, t ticket) (who, error) {
 	select {
 	case p.room <- struct{}{}:
@@ -126,7 +122,7 @@ func (p *provider) redeem(ctx context.Context, code string, t ticket) (who, erro
 	if err != nil {
 		return who{}, err
 	}
-	ask, cancel := context.WithCancel(p.ctx) // of the client
+	ask, cancel := context.WithCancel(p.ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	client, err := p.client(known)
@@ -166,7 +162,7 @@ func (p *provider) redeem(ctx context.Context, code string, t ticket) (who, erro
 	return p.more(ask, known.people, token, verified.Subject, claims)
 }
 
-// more adds the provider's user info to a token's claims: addresses and groups need not be in tokens.
+// more adds the provider's user info: addresses and groups need not be in tokens.
 func (p *provider) more(ctx context.Context, people *oidc.Provider, token *oauth2.Token, subject string, claims map[string]any) (who, error) {
 	info, err := people.UserInfo(ctx, oauth2.StaticTokenSource(token))
 	if err != nil {
@@ -186,7 +182,7 @@ func (p *provider) more(ctx context.Context, people *oidc.Provider, token *oauth
 	return p.cfg.read(subject, said)
 }
 
-// client returns Rouse's client configuration. The way of sending the secret is set and not tried out: a code is valid for one try.
+// The way of sending the secret is not tried out: a code is valid for one try.
 func (p *provider) client(known *endpoints) (client oauth2.Config, err error) {
 	client = known.oauth
 	if p.cfg.Secret != nil {

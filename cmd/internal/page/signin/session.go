@@ -10,20 +10,18 @@ import (
 	"time"
 )
 
-// maxSessions bounds the sessions; one more ends the one that expires first.
 const maxSessions = 1000
 
-// session is one browser of one person.
 type session struct {
 	who  who
 	ends time.Time
-	ctx  context.Context // ends with the session
+	ctx  context.Context
 	end  context.CancelFunc
 }
 
-// sessions are all sessions, by a hash of the cookie's value, so that the time of a lookup reveals nothing of it.
+// sessions are by a hash of the cookie's value, so that the time of a lookup reveals nothing of it.
 type sessions struct {
-	ctx context.Context // of the server
+	ctx context.Context
 
 	mu  sync.Mutex // guards all below
 	all map[[sha256.Size]byte]*session
@@ -31,7 +29,7 @@ type sessions struct {
 
 func (l *sessions) init(ctx context.Context) { l.ctx, l.all = ctx, map[[sha256.Size]byte]*session{} }
 
-// begin creates a session and returns its cookie's value.
+// begin returns the new session's cookie value.
 func (l *sessions) begin(person who, lasts time.Duration) string {
 	secret := rand.Text()
 	at := sha256.Sum256([]byte(secret))
@@ -39,8 +37,8 @@ func (l *sessions) begin(person who, lasts time.Duration) string {
 	s.ctx, s.end = context.WithDeadline(l.ctx, s.ends)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.all) >= maxSessions {
-		l.first().end()
+	if first := l.first(); first != nil && len(l.all) >= maxSessions {
+		first.end()
 	}
 	l.all[at] = s
 	context.AfterFunc(s.ctx, func() {
@@ -51,7 +49,7 @@ func (l *sessions) begin(person who, lasts time.Duration) string {
 	return secret
 }
 
-// first returns the active session that expires first. The caller holds the lock.
+// The caller holds the lock.
 func (l *sessions) first() (first *session) {
 	for _, s := range l.all {
 		if s.ctx.Err() == nil && (first == nil || s.ends.Before(first.ends)) {
@@ -61,7 +59,7 @@ func (l *sessions) first() (first *session) {
 	return first
 }
 
-// find returns the session of a cookie; nil: there is none, or it has ended.
+// find returns nil if there is none, or it has ended.
 func (l *sessions) find(secret string) *session {
 	if secret == "" {
 		return nil
@@ -75,14 +73,13 @@ func (l *sessions) find(secret string) *session {
 	return s
 }
 
-// cookies are the names and the kind of the page's cookies.
 type cookies struct {
 	session, signIn string
 	secure          bool
 }
 
-// newCookies returns the cookies of a page at u. The name's prefix makes browsers accept them only from that host over https. A
-// page of this machine may use http, where browsers refuse the prefix; the port is in the name, because cookies ignore ports.
+// newCookies returns the cookies of a page at u. Browsers accept the prefix only from that host over https. On this
+// machine the port is in the name, because cookies ignore ports.
 func newCookies(u *url.URL) cookies {
 	if u.Scheme == "https" {
 		return cookies{"__Host-rouse-session", "__Host-rouse-signin", true}
@@ -90,7 +87,7 @@ func newCookies(u *url.URL) cookies {
 	return cookies{"rouse-session-" + u.Port(), "rouse-signin-" + u.Port(), false}
 }
 
-// read returns a cookie's value; empty: there is none, or more than one.
+// read returns "" if there is none, or more than one.
 func (c cookies) read(r *http.Request, name string) string {
 	if list := r.CookiesNamed(name); len(list) == 1 {
 		return list[0].Value
@@ -98,8 +95,7 @@ func (c cookies) read(r *http.Request, name string) string {
 	return ""
 }
 
-// set sets a cookie. A session's is not sent with requests caused by other sites; a sign-in's is sent with links from other sites,
-// because the provider links here.
+// A session's cookie is not sent with requests caused by other sites; a sign-in's is, because the provider links here.
 func (c cookies) set(w http.ResponseWriter, name, value string, lasts time.Duration) {
 	site := http.SameSiteStrictMode
 	if name == c.signIn {

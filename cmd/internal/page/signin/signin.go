@@ -1,21 +1,20 @@
-// Package signin authenticates users of a server's page by OpenID Connect: the authorization-code flow with PKCE, in a browser,
-// against a configured provider. An allowed user gets a session, which authorizes the page's administrative requests.
+// Package signin authenticates users of a server's page by OpenID Connect: the authorization-code flow with PKCE. An
+// allowed user gets a session, which authorizes the page's administrative requests.
 //
 // The life of a sign-in:
 //
-//  1. GET [page.PathSignIn] gives the browser a cookie with a secret, and redirects it to the provider. State, nonce and PKCE
-//     verifier are derived from that secret with a key of this process, so that sign-ins that only begin use no memory here.
-//  2. The provider sends the browser back. The answer must match the cookie, which ends with it, and come within ten minutes.
+//  1. GET [page.PathSignIn] gives the browser a cookie with a secret, and redirects it to the provider. State, nonce
+//     and PKCE verifier are derived from it, so that sign-ins that only begin use no memory.
+//  2. The provider sends the browser back. The answer must match the cookie and come within ten minutes.
 //  3. The code is redeemed, and the ID token verified: signature, issuer, audience, time, nonce.
-//  4. The token's groups or its verified e-mail address must be among the allowed ones ([Config]); none are by default.
-//  5. A session begins: a random text in a cookie that scripts can't read and that is not sent with other sites' requests. It ends at
-//     a fixed time, when its owner signs out, and with this process. Its streams end with it.
+//  4. Groups or verified e-mail address must be allowed ([Config]); none are by default.
+//  5. A session begins: a random text in a cookie that scripts can't read. It ends at a fixed time, when its owner
+//     signs out, and with this process. Its streams end with it.
 //
-// A request of the page needs a session and, if it changes something, the page's own origin ([Server.Guard]). Browsers are redirected
-// only to the provider and to the page: no parameter selects the target.
+// A request needs a session and, if it changes something, the page's own origin ([Server.Guard]). No parameter selects
+// where browsers are redirected.
 //
-// The package does not know the page's requests. A [Server] is safe for concurrent use, and starts no goroutine that outlives its
-// context.
+// A [Server] is safe for concurrent use.
 package signin
 
 import (
@@ -34,34 +33,30 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 )
 
-// PathCallback is the path that the provider sends browsers back to.
+// PathCallback is where the provider sends browsers back.
 const PathCallback = page.PathSignIn + "/callback"
 
-// Config configures the sign-in. URL, Issuer and ClientID are required, and at least one allowed group or address.
+// Config configures the sign-in. URL, Issuer, ClientID, Log and an allowed group or address are required.
 type Config struct {
-	// URL is the page's own in browsers: https://HOST, or http if the host is this machine.
+	// https://HOST, or http if the host is this machine
 	URL string `flag:"url" help:"the page's own <URL>, as browsers have it: https, or http on this machine (default: that of --listen, on loopback)"`
-	// Issuer is the provider's URL: https, or http if the host is this machine.
-	Issuer string `flag:"oidc-issuer" help:"<URL> of the provider (required)"`
-	// ClientID is Rouse's at the provider.
+	// https, or http if the host is this machine
+	Issuer   string `flag:"oidc-issuer" help:"<URL> of the provider (required)"`
 	ClientID string `flag:"oidc-client-id" help:"Rouse's <name> at the provider (required)"`
-	// Secret returns the client's secret. It is called at each sign-in. Nil: there is none; PKCE alone proves that the browser that
-	// redeems a code began the sign-in.
+	// Secret is called at each sign-in. Nil: PKCE alone proves that the browser that redeems a code began the sign-in.
 	Secret func() (string, error)
-	// Scopes are requested in addition to openid. Default: email, profile.
+	// in addition to openid; default email, profile
 	Scopes []string `flag:"oidc-scope" split:"" help:"<scopes> that are asked for besides openid; some providers want groups"`
-	// GroupsClaim names the claim with a person's groups. Default: groups.
-	GroupsClaim string `flag:"oidc-groups-claim" help:"the <claim> of the ID token that has a person's groups"`
-	// Groups are the allowed groups of that claim.
-	Groups []string `flag:"allow-group" split:"" help:"<group> whose members may sign in (repeatable)"`
-	// Emails are the allowed addresses, if the provider says that they are verified; @HOST allows all of a host.
+	// Default: groups.
+	GroupsClaim string   `flag:"oidc-groups-claim" help:"the <claim> of the ID token that has a person's groups"`
+	Groups      []string `flag:"allow-group" split:"" help:"<group> whose members may sign in (repeatable)"`
+	// Emails are the allowed verified addresses; @HOST allows all of a host.
 	Emails []string `flag:"allow-email" split:"" help:"<address> that may sign in where the provider has verified it; @HOST is all of a host (repeatable)"`
-	// Session is the duration of a session. Default: 8 h.
+	// Default: 8 h.
 	Session time.Duration `flag:"session" least:"1m" help:"how long a session lasts; a group is looked at when one begins"`
 	// Client reaches the provider. Default: one with a timeout of 10 s.
 	Client *http.Client
-	// Log gets sign-ins, refusals and changes. Required.
-	Log *slog.Logger
+	Log    *slog.Logger
 }
 
 // Defaults of a [Config].
@@ -97,7 +92,7 @@ func (c Config) Validate() error {
 	return checkURL("--oidc-issuer", c.Issuer, true)
 }
 
-// checkURL reports why text is not a URL to which a browser may be sent with a secret.
+// checkURL reports why a browser may not be sent to text with a secret.
 func checkURL(flag, text string, path bool) error {
 	u, err := url.Parse(text)
 	switch {
@@ -114,14 +109,14 @@ func checkURL(flag, text string, path bool) error {
 // Server signs users in.
 type Server struct {
 	cfg      Config
-	origin   string // of the page
+	origin   string
 	key      [32]byte
 	provider provider
 	sessions sessions
 	cookies  cookies
 }
 
-// New returns a Server. It sends no requests yet. All sessions end with ctx.
+// New sends no requests yet. All sessions end with ctx.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -149,7 +144,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// origin returns the origin that a browser sends for a page at u.
+// origin is as browsers send it.
 func origin(u *url.URL) string {
 	scheme, host := strings.ToLower(u.Scheme), strings.ToLower(u.Host)
 	if name, port, err := net.SplitHostPort(host); err == nil && (scheme == "https" && port == "443" || scheme == "http" && port == "80") {
@@ -177,7 +172,6 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// get serves paths that a browser navigates to.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, serve http.HandlerFunc) {
 	page.Protect(w.Header())
 	w.Header().Set("Cache-Control", "no-store")
@@ -189,8 +183,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, serve http.HandlerF
 	serve(w, r)
 }
 
-// Guard lets requests with a session through to next; if a request may change something, only from the page itself. The request ends
-// with the session.
+// Guard lets requests with a session through; changes only from the page itself. The request ends with the session.
 func (s *Server) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		held := s.admitted(w, r)
@@ -204,7 +197,7 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 	})
 }
 
-// admitted returns the session of a request; nil: it has been refused.
+// admitted returns nil for a request that it has refused.
 func (s *Server) admitted(w http.ResponseWriter, r *http.Request) *session {
 	if !s.own(r) {
 		api.WriteErrorTo(w, r, api.Errorf(http.StatusForbidden, page.CodeForbiddenOrigin, "this server is for no page but its own, %s", s.origin))
@@ -219,7 +212,7 @@ func (s *Server) admitted(w http.ResponseWriter, r *http.Request) *session {
 
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
-// own reports whether a request comes from the page itself; a reading one may also come from no page.
+// own reports whether a request comes from the page; a reading one may also come from no page.
 func (s *Server) own(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && (site != "none" || !reads(r)) {
 		return false
@@ -231,7 +224,7 @@ func (s *Server) own(r *http.Request) bool {
 	return len(list) == 1 && strings.EqualFold(list[0], s.origin)
 }
 
-// session answers with the session's owner, and ends the session.
+// session answers with the session's owner, or ends the session.
 func (s *Server) session(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	held := s.admitted(w, r)

@@ -6,14 +6,12 @@ import (
 	"strings"
 )
 
-// who is a person, according to the provider.
 type who struct {
 	Subject, Name, Email string
-	verified             bool // the address is verified
+	verified             bool // the address is
 	groups               []string
 }
 
-// read reads a person from claims.
 func (c Config) read(subject string, all map[string]any) (who, error) {
 	text := func(name string) string {
 		s, _ := all[name].(string)
@@ -38,10 +36,10 @@ func (c Config) read(subject string, all map[string]any) (who, error) {
 	return w, nil
 }
 
-// mostText bounds each of a person's claims, and the provider's texts in the log.
+// mostText bounds claims, and the provider's texts in the log.
 const mostText = 256
 
-// texts returns the strings of a claim that is a list of strings, or one.
+// texts returns a claim that is a list of strings, or one.
 func texts(claim any) (list []string) {
 	switch v := claim.(type) {
 	case string:
@@ -56,7 +54,6 @@ func texts(claim any) (list []string) {
 	return list
 }
 
-// allows reports whether a person may administer.
 func (c Config) allows(w who) bool {
 	if slices.ContainsFunc(w.groups, func(g string) bool { return slices.Contains(c.Groups, g) }) {
 		return true

@@ -1,4 +1,4 @@
-// Command coredns is CoreDNS with the plugins that a cluster of one node needs.
+// Command coredns is CoreDNS with the plugins of a cluster of one node.
 package main
 
 import (

@@ -35,7 +35,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	name, args := args[0], args[1:]
-	if name == "init" && len(args) == 3 { // started by up, as the node's first process
+	if name == "init" && len(args) == 3 { // by up, as the node's first process
 		return cluster.Init(cluster.Places{Checkout: args[0], Cache: args[1], Node: args[2]})
 	}
 	if name == "able" {
@@ -63,7 +63,6 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return inside(ctx, c, name, args, stdout)
 }
 
-// inside runs a command that needs a cluster that is up.
 func inside(ctx context.Context, c *cluster.Cluster, name string, args []string, stdout io.Writer) error {
 	switch name {
 	case "status":
@@ -128,7 +127,6 @@ func up(ctx context.Context, p cluster.Places, args []string, stdout io.Writer) 
 	return nil
 }
 
-// short leaves the time out: what takes long says how long.
 func short(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
 		return slog.Attr{}

@@ -1,5 +1,4 @@
-// Command cluster brings a real Kubernetes cluster with Knative Serving up and
-// down on this machine; see the package it is the command line of.
+// Command cluster is the command line of package e2e/cluster.
 package main
 
 import (

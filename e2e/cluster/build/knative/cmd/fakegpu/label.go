@@ -13,8 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// labels returns the labels that feature discovery sets for such devices. The product of a shared device says so in its
-// name. nil removes a label.
+// labels returns the labels that feature discovery sets. nil removes one.
 func (c config) labels() map[string]*string {
 	text := func(s string) *string { return &s }
 	all := map[string]*string{
@@ -36,7 +35,6 @@ func (c config) labels() map[string]*string {
 	return all
 }
 
-// label labels the node as soon as it exists.
 func label(ctx context.Context, c config, log *slog.Logger) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": c.labels()}})
 	if err != nil {

@@ -1,17 +1,12 @@
-// Command fakegpu offers simulated GPUs to the kubelet. It speaks the device plugin protocol as NVIDIA's plugin does,
-// so that programs see the same as on a real node: the resource nvidia.com/gpu, the devices of a container, and the
-// node's labels.
+// Command fakegpu offers simulated GPUs to the kubelet as NVIDIA's device plugin does, and labels the node as its
+// feature discovery does.
 //
-//  1. The kubelet's folder has its socket: fakegpu listens beside it and registers.
-//  2. The kubelet asks for the devices. With -replicas, each is offered that often,
-//     as UUID::0, UUID::1, …: time slicing.
-//  3. A pod is placed: the kubelet names the devices that its container gets, and
-//     fakegpu answers with NVIDIA_VISIBLE_DEVICES: UUIDs without a suffix, each once.
-//  4. The kubelet starts again and empties its folder: back to 1.
+//  1. fakegpu listens beside the kubelet's socket and registers.
+//  2. The kubelet asks for the devices; with -replicas, each is offered that often, as UUID::0, UUID::1, …
+//  3. For a pod's container it answers with NVIDIA_VISIBLE_DEVICES: UUIDs without a suffix, each once.
+//  4. A new kubelet empties its folder: back to 1.
 //
-// A device of -lost is unhealthy: the kubelet gives it to nobody, and its node has one less.
-//
-// Beside that it labels the node as NVIDIA's feature discovery does.
+// A device of -lost is unhealthy: the kubelet gives it to nobody.
 package main
 
 import (
@@ -27,14 +22,12 @@ import (
 	"time"
 )
 
-// resource is the name of the offered resource.
 const resource = "nvidia.com/gpu"
 
-// config holds the values of the flags.
 type config struct {
 	dir        string
 	gpus       []string // UUIDs
-	lost       []string // those of them that are unhealthy
+	lost       []string // those that are unhealthy
 	replicas   int
 	memory     int
 	node       string
@@ -75,12 +68,11 @@ func run(ctx context.Context, args []string) error {
 	return serve(ctx, c, log)
 }
 
-// list reads words with commas between them.
 func list(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
 }
 
-// serve offers the devices for as long as it can, and to every kubelet that comes.
+// serve offers the devices to every kubelet that comes.
 func serve(ctx context.Context, c config, log *slog.Logger) error {
 	for ctx.Err() == nil {
 		if _, err := os.Stat(filepath.Join(c.dir, kubeletSocket)); err != nil {

@@ -22,7 +22,6 @@ const (
 	ownSocket     = "fakegpu.sock"
 )
 
-// offers returns the IDs that the kubelet may give to containers.
 func (c config) offers() []string {
 	var ids []string
 	for _, uuid := range c.gpus {
@@ -37,7 +36,6 @@ func (c config) offers() []string {
 	return ids
 }
 
-// health returns the health of an offer's device.
 func (c config) health(id string) string {
 	device, _, _ := strings.Cut(id, "::")
 	if slices.Contains(c.lost, device) {
@@ -46,7 +44,6 @@ func (c config) health(id string) string {
 	return deviceplugin.Healthy
 }
 
-// visible is the list that a container sees for what the kubelet gave it.
 func visible(ids []string) string {
 	var all []string
 	for _, id := range ids {
@@ -58,7 +55,6 @@ func visible(ids []string) string {
 	return strings.Join(all, ",")
 }
 
-// plugin answers the kubelet.
 type plugin struct {
 	deviceplugin.UnimplementedDevicePluginServer
 	config
@@ -69,7 +65,7 @@ func (plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*dev
 	return &deviceplugin.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch sends the devices once: another set of flags is another process.
+// ListAndWatch sends the devices once: other flags are another process.
 func (p plugin) ListAndWatch(_ *deviceplugin.Empty, to deviceplugin.DevicePlugin_ListAndWatchServer) error {
 	var devices []*deviceplugin.Device
 	for _, id := range p.offers() {
@@ -101,8 +97,7 @@ func (p plugin) Allocate(_ context.Context, r *deviceplugin.AllocateRequest) (*d
 	return answer, nil
 }
 
-// offer serves the plugin's socket and registers it. It returns nil when the
-// socket is gone, because another kubelet has emptied the folder, or at the end.
+// offer registers the plugin. It returns nil when another kubelet has emptied the folder, or at the end.
 func offer(ctx context.Context, c config, log *slog.Logger) error {
 	socket := filepath.Join(c.dir, ownSocket)
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -115,7 +110,7 @@ func offer(ctx context.Context, c config, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
 	server := grpc.NewServer()
 	deviceplugin.RegisterDevicePluginServer(server, plugin{config: c, ctx: ctx})
-	served := make(chan error, 1) // so that it can end unread
+	served := make(chan error, 1) // may end unread
 	go func() { served <- server.Serve(l) }()
 	defer func() {
 		cancel()

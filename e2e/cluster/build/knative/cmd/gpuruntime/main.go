@@ -1,16 +1,10 @@
-// Command gpuruntime is runc for containers with simulated GPUs. As NVIDIA's container runtime does, it replaces runc,
-// reads the devices in a container's environment, and adds what they need before runc makes the container:
+// Command gpuruntime is runc for containers with simulated GPUs: as NVIDIA's container runtime does, it adds the
+// devices in a container's environment before runc makes it:
 //
 //	gpuruntime -runc /path/to/runc -devices DIR -- create --bundle B ID
 //
-// There are two cases:
-//
-//  1. Another command than create, or a container without NVIDIA_VISIBLE_DEVICES: runc runs unchanged.
-//  2. Else the folder of the devices is mounted into the container, and VLLMSIM_DEVICES says where: simulated model
-//     servers of all pods account their memory there.
-//
-// So it does not matter whether the variable comes from the device plugin, for a pod that claims a GPU, or from the
-// pod's own specification, for one that claims none.
+// A container with NVIDIA_VISIBLE_DEVICES gets the folder of the devices, and VLLMSIM_DEVICES says where: simulated
+// model servers account their memory there. Else runc runs unchanged.
 package main
 
 import (
@@ -25,7 +19,6 @@ import (
 	"syscall"
 )
 
-// The variables for a container's devices and for their folder, and where that is mounted.
 const (
 	visible = "NVIDIA_VISIBLE_DEVICES"
 	folder  = "VLLMSIM_DEVICES"
@@ -58,7 +51,6 @@ func run(args []string) error {
 	return syscall.Exec(*runc, append([]string{*runc}, flags.Args()...), os.Environ())
 }
 
-// created finds the bundle of the container that a command line of runc makes.
 func created(args []string) (bundle string, is bool) {
 	if !slices.Contains(args, "create") && !slices.Contains(args, "run") {
 		return "", false
@@ -74,7 +66,6 @@ func created(args []string) (bundle string, is bool) {
 	return ".", true
 }
 
-// edit changes a container's description, unless it sees no devices.
 func edit(file, devices string) error {
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -90,8 +81,7 @@ func edit(file, devices string) error {
 	return os.WriteFile(file, changed, 0o600)
 }
 
-// add returns the container's description with the devices in it, or nil if the container sees none. It keeps unknown
-// fields unchanged.
+// add returns nil if the container sees no devices. It keeps unknown fields.
 func add(raw []byte, devices string) ([]byte, error) {
 	var spec, process map[string]json.RawMessage
 	var env []string
@@ -121,7 +111,6 @@ func add(raw []byte, devices string) ([]byte, error) {
 	return json.Marshal(spec)
 }
 
-// read reads a field, if it exists.
 func read(of map[string]json.RawMessage, name string, to any) error {
 	if of[name] == nil {
 		return nil
@@ -132,7 +121,6 @@ func read(of map[string]json.RawMessage, name string, to any) error {
 	return nil
 }
 
-// sees says whether a container is given devices: a name or a number, or all.
 func sees(env []string) bool {
 	for _, kv := range env {
 		if value, found := strings.CutPrefix(kv, visible+"="); found && !slices.Contains([]string{"", "none", "void"}, value) {

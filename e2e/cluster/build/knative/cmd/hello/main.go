@@ -1,5 +1,4 @@
-// Command hello is a stock function: it answers every request with one line that
-// says which pod it is, and which devices it was given.
+// Command hello is a stock function: it says which pod it is, and which devices it was given.
 package main
 
 import (

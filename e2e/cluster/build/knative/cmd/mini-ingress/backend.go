@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// backends finds the addresses behind a service.
 type backends struct {
 	services  corelisters.ServiceLister
 	endpoints corelisters.EndpointsLister
@@ -18,8 +17,7 @@ type backends struct {
 	internal  string // its address
 }
 
-// find is every address that the split's service leads to now, and whether it
-// speaks HTTP/2. Knative writes Endpoints objects itself; slices follow later.
+// find returns the addresses of the split's service. Knative writes Endpoints objects itself; slices follow later.
 func (b backends) find(s *split) (addrs []string, http2 bool) {
 	namespace, name, err := cache.SplitMetaNamespaceKey(s.service)
 	if err != nil {
@@ -32,7 +30,7 @@ func (b backends) find(s *split) (addrs []string, http2 bool) {
 	port := portName(service, s.port)
 	http2 = port == "http2" || port == "h2c"
 	if service.Spec.Type == core.ServiceTypeExternalName {
-		// A domain mapping leads to a route by this listener's own name: no need to ask DNS.
+		// a domain mapping leads to this listener's own name: no need to ask DNS
 		if service.Spec.ExternalName == b.name {
 			return []string{b.internal}, http2
 		}
@@ -45,7 +43,6 @@ func (b backends) find(s *split) (addrs []string, http2 bool) {
 	return addresses(endpoints, port, len(service.Spec.Ports) == 1), http2
 }
 
-// portName returns the service's name for a port that is given by number or by name.
 func portName(service *core.Service, port intstr.IntOrString) string {
 	for _, p := range service.Spec.Ports {
 		if port.Type == intstr.String && p.Name == port.StrVal || port.Type == intstr.Int && p.Port == port.IntVal {
@@ -55,7 +52,7 @@ func portName(service *core.Service, port intstr.IntOrString) string {
 	return ""
 }
 
-// addresses are those of a port. The only port of a service that has one needs no name.
+// The only port of a service needs no name.
 func addresses(e *core.Endpoints, port string, only bool) (all []string) {
 	for _, subset := range e.Subsets {
 		for _, p := range subset.Ports {

@@ -24,7 +24,6 @@ import (
 
 const classAnnotation = "networking.knative.dev/ingress.class"
 
-// controller keeps the table of routes, and marks the ingresses that are in it.
 type controller struct {
 	class, name string
 	log         *slog.Logger
@@ -53,8 +52,7 @@ func newController(kube kubernetes.Interface, client clientset.Interface, class,
 	return c
 }
 
-// start reads all objects and begins to follow them; it returns when the first
-// table can be made. The goroutines that it starts end with ctx.
+// start returns when the first table can be made. Its goroutines end with ctx.
 func (c *controller) start(ctx context.Context) error {
 	add := func(o any) {
 		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(o); err == nil {
@@ -67,7 +65,7 @@ func (c *controller) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("follow ingresses: %w", err)
 	}
-	// The listers exist already, but the factories only run informers that were asked for.
+	// The factories only run informers that were asked for.
 	c.kube.Core().V1().Services().Informer()
 	c.kube.Core().V1().Endpoints().Informer()
 	c.kube.Start(ctx.Done())
@@ -87,7 +85,6 @@ func (c *controller) start(ctx context.Context) error {
 	return nil
 }
 
-// follow makes a new table for every change, then marks what changed.
 func (c *controller) follow(ctx context.Context) {
 	for {
 		key, end := c.changed.Get()
@@ -104,7 +101,6 @@ func (c *controller) follow(ctx context.Context) {
 	}
 }
 
-// mine says whether an ingress is served here.
 func (c *controller) mine(i *networking.Ingress) bool {
 	return i.DeletionTimestamp == nil && i.Annotations[classAnnotation] == c.class
 }
@@ -125,7 +121,7 @@ func (c *controller) rebuild() error {
 	return nil
 }
 
-// mark says in an ingress's status that it is served, and where.
+// mark says in an ingress's status that it is served.
 func (c *controller) mark(ctx context.Context, key string) error {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {

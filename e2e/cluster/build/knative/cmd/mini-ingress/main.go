@@ -1,16 +1,12 @@
-// Command mini-ingress is the smallest ingress that Knative Serving can use: it
-// serves the Ingress objects of its class over HTTP/1 and HTTP/2 without TLS.
+// Command mini-ingress is the smallest ingress that Knative Serving can use: it serves Ingress objects over HTTP/1 and
+// HTTP/2 without TLS.
 //
-//  1. An Ingress, a Service or an Endpoints object changes: the informers know
-//     (package client-go), and controller.go makes a new table of routes.
-//  2. The table is in place: the Ingress is marked ready.
-//  3. A request comes: its host, path and headers select a route (table.go), the
-//     route's weights a service, and the service's endpoints an address
-//     (backend.go). An address that nobody listens at is skipped for another.
-//  4. The request is passed on with the headers that the route adds (proxy.go).
+//  1. An Ingress, a Service or an Endpoints object changes: controller.go makes a new table of routes.
+//  2. A request's host, path and headers select a route (table.go), its weights a service, and the service's endpoints
+//     an address (backend.go). One that nobody listens at is skipped.
+//  3. The request is passed on with the route's headers (proxy.go).
 //
-// It has two listeners. The public one serves the rules that are visible outside;
-// the other all of them, for clients in the cluster.
+// The public listener serves the rules that are visible outside; the other all of them, for clients in the cluster.
 package main
 
 import (
@@ -69,7 +65,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	b := backends{services: c.services, endpoints: c.endpoints, name: *name, internal: *internal}
-	failed := make(chan error, 2) // one for each listener, so that both can end unread
+	failed := make(chan error, 2) // one for each listener
 	for addr, visible := range map[string]bool{*public: true, *internal: false} {
 		s := server(addr, newProxy(&c.table, b, visible, log))
 		go func() { failed <- s.ListenAndServe() }()

@@ -16,27 +16,23 @@ import (
 	"time"
 )
 
-// attempts is how many addresses a request tries, where nobody listens at the first.
 const attempts = 4
 
-// proxy passes requests on.
 type proxy struct {
 	table    *atomic.Pointer[table]
 	backends backends
 	public   bool
 	log      *slog.Logger
 	reverse  *httputil.ReverseProxy
-	plain    *http.Transport // HTTP/1
-	multi    *http.Transport // HTTP/2
+	plain    *http.Transport
+	multi    *http.Transport
 }
 
-// target is where one request goes.
 type target struct {
 	route *route
 	split *split
 }
 
-// targetKey is the key of a target in a request's context.
 type targetKey struct{}
 
 func newProxy(t *atomic.Pointer[table], b backends, public bool, log *slog.Logger) *proxy {
@@ -67,7 +63,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to := target{route: found, split: found.pick(rand.IntN(max(1, found.total)))}
 	r = r.WithContext(context.WithValue(r.Context(), targetKey{}, to))
 	if err := gather(r); err != nil {
-		panic(http.ErrAbortHandler) // the client is gone, or sends something that is no body
+		panic(http.ErrAbortHandler) // the client is gone, or sends no body
 	}
 	e := &eager{ResponseWriter: w, flush: http.NewResponseController(w).Flush}
 	defer e.end()
@@ -77,8 +73,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // small bounds a body that is sent with its header.
 const small = 64 << 10
 
-// gather reads a small body, so that header and body leave in one packet, as an ingress that
-// is no Go program sends them.
+// gather reads a small body, so that header and body leave in one packet, as from an ingress that is no Go program.
 func gather(r *http.Request) error {
 	if r.ContentLength <= 0 || r.ContentLength > small || r.Header.Get("Expect") != "" {
 		return nil
@@ -91,7 +86,7 @@ func gather(r *http.Request) error {
 	return nil
 }
 
-// eager is an answer whose header waits a moment for the first bytes of the body, which are often there.
+// eager is an answer whose header waits a moment for the first bytes of the body.
 type eager struct {
 	http.ResponseWriter
 	flush func() error
@@ -130,7 +125,6 @@ func (e *eager) FlushError() error {
 	return nil
 }
 
-// end ends what flushes later: the writer is not used any more.
 func (e *eager) end() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -162,8 +156,7 @@ func rewrite(r *httputil.ProxyRequest) {
 
 var errNobody = errors.New("the service has no endpoints")
 
-// RoundTrip sends a request to one of its service's addresses. Nothing of the
-// request is gone when a dial fails, so it can go to another.
+// RoundTrip sends a request to one of its service's addresses. Nothing of it is gone when a dial fails.
 func (p *proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 	to := r.Context().Value(targetKey{}).(target)
 	addrs, http2 := p.backends.find(to.split)

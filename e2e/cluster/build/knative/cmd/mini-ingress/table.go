@@ -9,21 +9,19 @@ import (
 	networking "knative.dev/networking/pkg/apis/networking/v1alpha1"
 )
 
-// table is all routes: those of a host, the most specific first.
+// table is the routes of each host, the most specific first.
 type table map[string][]route
 
-// route is where the requests of a host with a certain path and certain headers go.
 type route struct {
 	path    string // prefix
 	match   map[string]string
 	splits  []split
 	total   int               // of the splits' weights
 	headers map[string]string // set on every request
-	host    string            // what the service sees as host; empty: what the client sent
+	host    string            // for the service; empty: what the client sent
 	public  bool
 }
 
-// split is a service and its share of a route's requests.
 type split struct {
 	service string // namespace/name
 	port    intstr.IntOrString
@@ -31,7 +29,6 @@ type split struct {
 	headers map[string]string
 }
 
-// newTable makes the table of the ingresses' rules.
 func newTable(all []*networking.Ingress) table {
 	t := table{}
 	for _, ingress := range all {
@@ -76,8 +73,6 @@ func newRoute(path networking.HTTPIngressPath, public bool) route {
 	return r
 }
 
-// find is the first route for a request, or nil. public says that only routes
-// which are visible outside count.
 func (t table) find(host, path string, h http.Header, public bool) *route {
 	routes := t[hostname(host)]
 	for i := range routes {
@@ -89,7 +84,7 @@ func (t table) find(host, path string, h http.Header, public bool) *route {
 	return nil
 }
 
-// hostname is a request's host without a port, in lower case.
+// hostname is without a port, in lower case.
 func hostname(host string) string {
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
 		host = host[:i]
@@ -106,8 +101,7 @@ func (r *route) matches(h http.Header) bool {
 	return true
 }
 
-// pick chooses a split by weight; n is a number below the total that every
-// request draws.
+// pick chooses a split by weight; n is below the total.
 func (r *route) pick(n int) *split {
 	for i := range r.splits {
 		if n -= r.splits[i].weight; n < 0 {

@@ -1,5 +1,4 @@
-// Command pause is the first process of every pod: it holds the pod's namespaces
-// and does nothing until it is told to end.
+// Command pause is the first process of every pod: it holds the pod's namespaces.
 package main
 
 import (
@@ -9,7 +8,7 @@ import (
 )
 
 func main() {
-	end := make(chan os.Signal, 1) // the first signal is all that counts
+	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM, syscall.SIGINT)
 	go func() {
 		for { // as the first process of a pod that shares its processes, it reaps
