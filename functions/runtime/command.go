@@ -8,17 +8,13 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// command runs any server with the OpenAI API that listens where we say: on a Unix socket, if its command line has $(SOCKET), else on a
-// port of 127.0.0.1. If it sleeps, it does so by vLLM's calls.
-//
-// The server is asked for its name of the model, unless the function's model reference is neither a path nor a URL: then that is the
-// name. Requests that use the function's names get that name.
+// command runs any server with the OpenAI API: on a Unix socket if its command line has $(SOCKET), else on a port of 127.0.0.1. It sleeps
+// by vLLM's calls. A model reference that is neither a path nor a URL is the server's name of the model; else the server is asked.
 type command struct {
 	server
 }
 
-// Placeholders in the command, its options and its environment: for the port or the socket path to listen on, and the model to load. A
-// server that reads PORT from its environment needs no portWord.
+// Placeholders in the command, its options and its environment. Servers may read PORT from the environment instead.
 const (
 	portWord   = "$(PORT)"
 	socketWord = "$(SOCKET)"
@@ -34,7 +30,6 @@ func newCommand(cfg Config, c *client) (Runtime, error) {
 	return r, nil
 }
 
-// isPath reports whether a reference is written as a path.
 func isPath(model string) bool {
 	return strings.HasPrefix(model, "/") || strings.HasPrefix(model, "./") || strings.HasPrefix(model, "../")
 }

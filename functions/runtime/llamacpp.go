@@ -18,11 +18,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// llamaCpp runs llama.cpp's llama-server, with one model, on a Unix socket, which it accepts as a host whose name ends with .sock.
+// llamaCpp runs llama.cpp's llama-server, with one model, on a Unix socket: a host whose name ends with .sock. It does not sleep in place.
 //
-// It does not sleep in place: with one model it has no call for it (its router mode has one, which also ends a process). Adapters are
-// given at its start with --lora. It applies all of them to a request without the field "lora", whatever --lora-init-without-apply says
-// (b11434). So each request gets that field, with the adapter that "model" names, or none (llama.cpp, tools/server/README.md).
+// It applies all adapters to a request without the field "lora", whatever --lora-init-without-apply says (b11434; tools/server/README.md).
+// So each request gets that field, with the adapter that "model" names, or none.
 type llamaCpp struct {
 	server
 }
@@ -78,8 +77,7 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 	return r.launch(e, args, nil)
 }
 
-// ggufFile returns the file to load: the path itself, or the model in the folder, as one file or in shards. An image projector does not
-// count as a model.
+// ggufFile returns the file to load: path itself, or the only model in that folder, as one file or in shards.
 func ggufFile(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -129,7 +127,7 @@ func (r *llamaCpp) Request(path string, body *jsonfield.Object) *api.Error {
 	return nil
 }
 
-// Probe first resets the adapters of a server that it has started, so that requests without "lora" use none.
+// Probe resets the adapters of a server that it has started.
 func (r *llamaCpp) Probe(ctx context.Context, e api.Endpoint) error {
 	if len(r.cfg.Spec.Adapters) > 0 && r.cfg.Spec.Endpoint == "" {
 		if _, err := r.client.call(ctx, http.MethodPost, e, "/lora-adapters", json.RawMessage(r.scales(""))); err != nil {
@@ -139,7 +137,7 @@ func (r *llamaCpp) Probe(ctx context.Context, e api.Endpoint) error {
 	return r.server.Probe(ctx, e)
 }
 
-// LoadAdapter accepts only those that the server was started with.
+// LoadAdapter accepts only those of the server's start.
 func (r *llamaCpp) LoadAdapter(_ context.Context, _ api.Endpoint, a api.Adapter) error {
 	if slices.ContainsFunc(r.cfg.Spec.Adapters, func(d api.Adapter) bool { return d.Name == a.Name }) {
 		return nil
@@ -158,8 +156,7 @@ func (r *llamaCpp) Signals(ctx context.Context, e api.Endpoint) (Signals, error)
 	return s, nil
 }
 
-// readSlots adds what the metrics lack: the slots' capacity in tokens, and the tokens in them. Servers before 2026 do not report the
-// latter.
+// readSlots adds the slots' capacity and the tokens in them, which servers before 2026 do not report.
 func (r *llamaCpp) readSlots(ctx context.Context, e api.Endpoint, s *Signals) {
 	var slots []struct {
 		Context    float64  `json:"n_ctx"`

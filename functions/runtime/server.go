@@ -16,22 +16,20 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// server is the common part of adapters for servers that are not ours: their start, and the shape of their errors.
+// server is the common part of adapters for servers that are not ours.
 type server struct {
 	Plain
 	names
 	cfg    Config
 	client *client
-	// program is the kind's own argv up to the options; Spec.Command replaces it.
+	// program is argv up to the options; Spec.Command replaces it.
 	program []string
 }
 
-// newServer returns the common part. learn says that the server is asked for its name of the model.
 func newServer(cfg Config, c *client, learn bool, program ...string) server {
 	return server{names: names{clients: clientNames(cfg), learn: learn}, cfg: cfg, client: c, program: program}
 }
 
-// Failure converts the body into an OpenAI error, whatever its shape.
 func (s *server) Failure(path string, status int, body []byte) []byte {
 	return failure(path, status, body)
 }
@@ -42,13 +40,11 @@ func (s *server) fresh() {
 	s.names.forget()
 }
 
-// Request sets the server's own name of the model.
 func (s *server) Request(_ string, body *jsonfield.Object) *api.Error {
 	s.rename(body)
 	return nil
 }
 
-// Sleep is not supported.
 func (s *server) Sleep(context.Context, api.Endpoint, api.Level) error {
 	return fmt.Errorf("put the server to sleep in place: it can only be stopped: %w", errors.ErrUnsupported)
 }
@@ -58,12 +54,10 @@ func (s *server) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()
 	return s.Canary(ctx, e, "")
 }
 
-// Canary asks an adapter as a model of that name.
 func (s *server) Canary(ctx context.Context, e api.Endpoint, adapter api.ModelName) (Answer, error) {
 	return s.canary(ctx, e, adapter, "")
 }
 
-// Probe makes the server compute one token.
 func (s *server) Probe(ctx context.Context, e api.Endpoint) error {
 	model, err := s.at(ctx, s.client, e)
 	if err != nil {
@@ -80,20 +74,19 @@ func (s *server) attached() (Launch, bool) {
 	return Launch{Attach: true, Endpoint: s.cfg.Spec.Endpoint}, true
 }
 
-// Find implements [Finder].
 func (s *server) Find() error {
 	_, _, err := s.find(nil)
 	return err
 }
 
-// find returns the server's command line, with the first word as a path, and its environment with env.
+// find returns the command line, with the first word as a path, and the environment with env.
 func (s *server) find(env []string) (argv, environment []string, err error) {
 	argv = s.program
 	if len(s.cfg.Spec.Command) > 0 {
 		argv = s.cfg.Spec.Command
 	}
 	environment = slices.Concat(s.cfg.Env, env, s.cfg.Spec.Env)
-	if s.cfg.Spec.Endpoint != "" || len(argv) == 0 { // somebody else starts it
+	if s.cfg.Spec.Endpoint != "" || len(argv) == 0 {
 		return argv, environment, nil
 	}
 	path, err := FindProgram(argv[0], environment)
@@ -103,7 +96,7 @@ func (s *server) find(env []string) (argv, environment []string, err error) {
 	return append([]string{path}, argv[1:]...), environment, nil
 }
 
-// launch returns a start of the program with our options, then the user's. If a variable is set twice the last one counts: the user's.
+// launch returns a start of the program with our options, then the user's, which win.
 func (s *server) launch(e api.Endpoint, options, env []string) (Launch, error) {
 	argv, env, err := s.find(env)
 	if err != nil {
@@ -152,10 +145,9 @@ func FindProgram(name string, env []string) (string, error) {
 	return "", noProgramf("the program %q is in no folder of PATH (%s): install it, add its folder to the runtime's environment variable PATH, or set the runtime's command to its path", name, path)
 }
 
-// noProgramf returns a permanent error that says why there is no program to execute.
+// noProgramf returns a permanent error.
 func noProgramf(format string, args ...any) error { return lasting{fmt.Errorf(format, args...)} }
 
-// checkProgram reports why path can't be executed.
 func checkProgram(path string) error {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -168,8 +160,7 @@ func checkProgram(path string) error {
 	return nil
 }
 
-// socket returns an endpoint in the instance's folder, which nobody else on the machine can reach, for a server of that name. It removes
-// the previous start's socket.
+// socket returns an endpoint in the instance's folder, which nobody else can reach, and removes the last start's socket.
 func (s *server) socket(name string) (e api.Endpoint, path string, err error) {
 	if s.cfg.Dir == "" {
 		return "", "", fmt.Errorf("runtime %s: no folder for its socket", s.cfg.Spec.Kind)
@@ -185,7 +176,7 @@ func (s *server) socket(name string) (e api.Endpoint, path string, err error) {
 	return e, path, nil
 }
 
-// listens returns the server's future endpoint and port: its fixed port if it has one, else a free one.
+// listens returns the server's fixed port, else a free one.
 func (s *server) listens() (e api.Endpoint, port string, err error) {
 	if s.cfg.Port == 0 {
 		return loopback()
@@ -194,8 +185,7 @@ func (s *server) listens() (e api.Endpoint, port string, err error) {
 	return api.Endpoint("http://127.0.0.1:" + port), port, nil
 }
 
-// loopback returns a free endpoint of 127.0.0.1, and its port. Everybody on the machine can reach it: it is for servers that do not
-// support sockets.
+// loopback returns a free port of 127.0.0.1, which everybody on the machine can reach: for servers without sockets.
 func loopback() (e api.Endpoint, port string, err error) {
 	port, err = process.FreePort()
 	if err != nil {
