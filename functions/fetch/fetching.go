@@ -17,7 +17,7 @@ import (
 
 // source looks a reference up.
 type source struct {
-	origin string // a configured server, as part of the reference's identity
+	origin string // a configured server, part of the reference's identity
 	plan   func(context.Context) (*plan, error)
 }
 
@@ -37,26 +37,24 @@ func (c *Cache) source(r Ref) source {
 
 // plan is the present content of a reference.
 type plan struct {
-	revision string // the source's name for this content; "": it has none
+	revision string // the source's name for this content; "": none
 	files    []file
-	path     string // of the file to load, if it does not follow from the files' names
+	path     string // of the file to load, unless the files' names give it
 	gguf     string
 	name     string
 	// merge, if not nil, builds the model's files from the unpacked layers and the plain files.
 	merge func(layers []layer, files []stored) ([]stored, error)
 }
 
-// file is one file to download.
 type file struct {
 	name   string    // in the model's tree; an archive's is only for progress
-	size   api.Bytes // -1: not known
+	size   api.Bytes // -1: unknown
 	sums   sums
-	from   string // where it comes from, redacted: for messages
+	from   string // redacted, for messages
 	id     string // names the download if no SHA-256 does
-	unpack bool   // a tar archive, perhaps compressed, to be unpacked
-	md5    bool   // the server may send an MD5 with the content
-	// credential is the credential for the source, "" if none: its holders may have the file from other caches. nil: the file is not
-	// shared.
+	unpack bool   // a tar archive, perhaps compressed
+	md5    bool   // the server may send an MD5
+	// credential is the source's, or "": its holders may have the file from other caches; nil: it is not shared.
 	credential *string
 	hint       hint         // may be nil
 	client     *http.Client // nil: the cache's
@@ -65,10 +63,10 @@ type file struct {
 	data []byte
 }
 
-// sums are the known digests of a file's content, in lower-case hex; "": unknown.
+// sums are known digests, in lower-case hex; "": unknown.
 type sums struct {
 	sha256 string
-	git    string // the id of the git object
+	git    string // the object's id
 	md5    string
 }
 
@@ -85,7 +83,7 @@ type fetching struct {
 	unpacked atomic.Int64
 }
 
-// parallel is how many files of a model are downloaded at once. checkTimeout bounds a look-up if the cache has a usable answer.
+// parallel is for files of a model; checkTimeout bounds a look-up if the cache has a usable answer.
 const (
 	parallel     = 4
 	checkTimeout = 5 * time.Second
@@ -120,7 +118,7 @@ func (f *fetching) run(ctx context.Context, src source) (Model, error) {
 	return m, nil
 }
 
-// ask looks the reference up, with a short timeout if the cache has an answer too.
+// ask allows the look-up less time if the cache has an answer too.
 func (f *fetching) ask(ctx context.Context, src source) (*plan, error) {
 	if f.old == nil || f.c.whole(ctx, f.old, false) != nil {
 		return f.named(src.plan(ctx))
@@ -189,7 +187,6 @@ func (f *fetching) same(ctx context.Context) (*Model, error) {
 	return m, nil
 }
 
-// download brings all files of the plan into the cache, and returns the entry for them.
 func (f *fetching) download(ctx context.Context, p *plan) (*record, error) {
 	claim, err := f.claim(ctx, p)
 	if err != nil {
@@ -239,7 +236,7 @@ func (f *fetching) download(ctx context.Context, p *plan) (*record, error) {
 	return e, e.finish()
 }
 
-// knownLayers finds archives of the plan that were unpacked for another entry, at the indices of the plan's files.
+// knownLayers returns, at the plan's indices, archives that were unpacked for another entry.
 func (f *fetching) knownLayers(p *plan) []layer {
 	found := make([]layer, len(p.files))
 	if !slices.ContainsFunc(p.files, func(file file) bool { return file.unpack }) {
@@ -298,7 +295,7 @@ func (f *fetching) claim(ctx context.Context, p *plan) (*os.File, error) {
 	return claim, nil
 }
 
-// recognize finds the SHA-256 of files that the plan names by another digest, if the cache has checked the same one before.
+// recognize finds the SHA-256 of files that the plan names by a git object's id, if the cache has checked it before.
 func (f *fetching) recognize(p *plan, entries []entry) {
 	type object struct {
 		git  string
@@ -335,7 +332,7 @@ func (c *Cache) adopt(ctx context.Context, claim *os.File, path, sum string) err
 	return nil
 }
 
-// writeError adds advice to an error of writing into the cache; needed is the size still to be written, 0 if unknown.
+// writeError adds advice; needed is the size still to be written, 0 if unknown.
 func (c *Cache) writeError(err error, needed api.Bytes) error {
 	if !full(err) {
 		return fileError("write to the model cache", err)

@@ -16,7 +16,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// inPlace returns a model that lies on this machine already: it is used in place.
 func (c *Cache) inPlace(ctx context.Context, r Ref, progress func(Progress)) (Model, error) {
 	info, err := os.Stat(r.path)
 	switch {
@@ -65,7 +64,7 @@ type seen struct {
 	Modified time.Time `json:"modified"`
 }
 
-// checkInPlace verifies a file's checksum once: while its size and modification time stay, it is not read again.
+// checkInPlace does not read a file again while its size and modification time stay.
 func (c *Cache) checkInPlace(ctx context.Context, r Ref, info fs.FileInfo, progress func(Progress)) error {
 	now := seen{Path: r.path, SHA256: r.sha256, Size: info.Size(), Modified: info.ModTime().UTC()}
 	note := filepath.Join(c.cfg.Dir, "entries", r.key("")+".seen")
@@ -85,7 +84,7 @@ func (c *Cache) checkInPlace(ctx context.Context, r Ref, info fs.FileInfo, progr
 	}
 	m.finish()
 	if text, err := json.Marshal(now); err == nil {
-		_ = writeFile(note, text) // without it the file is read again next time
+		_ = writeFile(note, text) // else it is read again next time
 	}
 	return nil
 }

@@ -14,13 +14,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// library is the source of ollama:// references: a model of an Ollama registry, as a folder for OLLAMA_MODELS.
+// library is the source of ollama:// references: a model as a folder for OLLAMA_MODELS.
 type library struct {
 	c   *Cache
 	ref Ref
 }
 
-// ollamaManifest is the part of a model's manifest that names files.
 type ollamaManifest struct {
 	Config *ollamaLayer  `json:"config"`
 	Layers []ollamaLayer `json:"layers"`
@@ -32,7 +31,6 @@ type ollamaLayer struct {
 	Size      api.Bytes `json:"size"`
 }
 
-// ollamaHost is the host of Ollama names without one.
 const ollamaHost = "registry.ollama.ai"
 
 func (o *library) plan(ctx context.Context) (*plan, error) {

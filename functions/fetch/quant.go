@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// anyQuant as a quantization means usualQuant, the default of Ollama and llama.cpp, or the only model's.
+// anyQuant means usualQuant, as in Ollama and llama.cpp, or the only model's quantization.
 const (
 	anyQuant   = "default"
 	usualQuant = "Q4_K_M"
@@ -18,12 +18,12 @@ const (
 
 var (
 	quantForm = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-	// quantLabel matches a quantization in a model's name, including common prefixes of variants.
+	// quantLabel matches a quantization in a model's name, with prefixes of variants.
 	quantLabel = lazyregexp.New(`(?i)(?:^|[-._])((?:UD-|i1-)?(?:I?Q\d|TQ\d|BF16|FP?16|FP?32|MXFP4|NVFP4)(?:_[A-Z0-9]+)*)(?:[-.]|$)`)
 )
 
-// ofQuant returns the files of the one GGUF model with that quantization, which must be a whole part of the file's name or, failing
-// that, its folder's. A variant (UD-Q4_K_M, i1-Q4_K_M) is used if there is none without its prefix.
+// ofQuant returns the files of the one GGUF model with that quantization as a whole part of its file's name, else of its folder's. A
+// variant (UD-Q4_K_M, i1-Q4_K_M) counts if there is none without prefix.
 func ofQuant(quant string, all []file) ([]file, error) {
 	models := ggufname.Models(fileNames(all))
 	wanted := quant
@@ -63,7 +63,6 @@ func ofQuant(quant string, all []file) ([]file, error) {
 	return partsOf(fits[0], all)
 }
 
-// partsOf returns all files of a model.
 func partsOf(model string, all []file) ([]file, error) {
 	if err := ggufname.Missing(model, fileNames(all)); err != nil {
 		return nil, permanentf("%w", err)
