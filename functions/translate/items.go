@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// item is an item of a request's input.
 type item struct {
 	Type      string
 	Role      string
@@ -27,7 +26,6 @@ type inputParts []struct {
 	Detail  string
 }
 
-// UnmarshalJSON implements [json.Unmarshaler].
 func (p *inputParts) UnmarshalJSON(raw []byte) error {
 	type plain inputParts
 	var text string
@@ -54,7 +52,6 @@ func (r *request) partsText(p inputParts, where string) string {
 	return b.String()
 }
 
-// partsContent returns parts as the content of a chat completion's message.
 func (r *request) partsContent(p inputParts, where string) any {
 	if len(p) == 1 && p[0].Type != "input_image" {
 		return r.partsText(p, where)
@@ -105,14 +102,13 @@ func (r *request) input() {
 type turns struct {
 	*request
 	out []*chatTurn
-	own *chatTurn // the assistant's last message; nil: another one follows
+	own *chatTurn // the assistant's current message; nil: none
 }
 
 func (t *turns) add(m chatTurn) {
 	t.out, t.own = append(t.out, &m), nil
 }
 
-// assistant returns the assistant's current message, or begins one.
 func (t *turns) assistant() *chatTurn {
 	if t.own == nil {
 		t.add(chatTurn{Role: "assistant"})

@@ -18,10 +18,9 @@ var refusedOfMessages = map[string]string{
 
 var messagesNames = map[string]string{"stop": "stop_sequences", "response_format": "output_config", "thinking_token_budget": "thinking", "reasoning_effort": "output_config"}
 
-// pingMessage is the event that keeps Anthropic's stream open.
+// pingMessage keeps Anthropic's stream open.
 const pingMessage = "event: ping\ndata: {\"type\":\"ping\"}\n\n"
 
-// askMessages converts a request for a message to a chat completion.
 func askMessages(_ *Handler, in *request) shape {
 	silent := in.messages()
 	if !in.has("max_tokens") { // Anthropic's API requires it
@@ -32,7 +31,7 @@ func askMessages(_ *Handler, in *request) shape {
 		events: func(out *output) events { return newMessageEvents(out, silent) }}
 }
 
-// askCount converts a request for the number of tokens to a chat completion of one token.
+// askCount asks for a chat completion of one token.
 func askCount(_ *Handler, in *request) shape {
 	in.messages()
 	in.put("max_tokens", 1)
@@ -40,7 +39,7 @@ func askCount(_ *Handler, in *request) shape {
 	return shape{names: messagesNames, answer: whole(func(c *completion) any { return map[string]int{"input_tokens": c.Usage.Prompt} })}
 }
 
-// messages translates the fields of Anthropic's request. silent reports that the answer leaves out the thoughts.
+// messages translates the fields of Anthropic's request. silent: the answer leaves out the thoughts.
 func (r *request) messages() (silent bool) {
 	r.refuseFields(refusedOfMessages)
 	r.conversation()
@@ -145,7 +144,7 @@ func (r *request) messageTools() {
 	}
 }
 
-// outputConfig translates output_config, and output_format, the older name of its format.
+// outputConfig translates output_config, and its format's older name output_format.
 func (r *request) outputConfig() {
 	var config struct {
 		Effort string
@@ -174,8 +173,7 @@ func (r *request) outputConfig() {
 // clearThinking is the context edit that removes thoughts of earlier answers.
 const clearThinking = "clear_thinking_20251015"
 
-// editContext applies context_management to messages. It refuses edits that begin at a number of tokens, because
-// tokens are not counted before a model reads them.
+// editContext refuses edits that begin at a number of tokens, which are not counted before a model reads them.
 func (r *request) editContext(messages []spoken) {
 	var management struct {
 		Edits []struct {
@@ -196,7 +194,7 @@ func (r *request) editContext(messages []spoken) {
 	}
 }
 
-// thinkingTurns returns the number of answers that keep their thoughts; the default is the last one.
+// thinkingTurns returns the number of answers that keep their thoughts, by default one.
 func thinkingTurns(raw json.RawMessage) (n int, valid bool) {
 	var keep any
 	_ = json.Unmarshal(raw, &keep) // it is JSON, or missing

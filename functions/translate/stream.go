@@ -10,8 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// maxLine bounds one line of a stream, and maxAnswer an answer that is not a stream: they are buffered until they are
-// complete.
+// Bounds of a line of a stream, and of an answer that is not a stream, which are buffered.
 const (
 	maxLine   = 16 << 20
 	maxAnswer = 64 << 20
@@ -25,11 +24,9 @@ func errCut() *api.Error {
 	return api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the runtime ended the stream before the answer was complete")
 }
 
-// events translates a stream of chat completions, and writes to the output that it was made with.
+// events translates a stream of chat completions into the output that it was made with.
 type events interface {
-	// add translates a chunk. It returns an error if it can't.
 	add(c *completion) *api.Error
-	// end completes the answer.
 	end(e ending)
 }
 
@@ -43,30 +40,30 @@ type ending struct {
 // output collects translated events.
 type output struct {
 	bytes.Buffer
-	number int // of server-sent events so far
+	number int // server-sent events so far
 }
 
 // event writes a server-sent event whose data has its type too.
 func (o *output) event(kind string, data map[string]any) {
 	data["type"] = kind
 	o.number++
-	raw, _ := json.Marshal(data) // types of ours and text that was read
+	raw, _ := json.Marshal(data) // can't fail
 	o.WriteString("event: " + kind + "\ndata: ")
 	o.Write(raw)
 	o.WriteString("\n\n")
 }
 
-// stream translates a stream of chat completions, which may be cut into any parts.
+// stream translates a stream, which may be cut anywhere.
 type stream struct {
 	w     io.Writer
 	shape shape
-	state *stateWriter // nil: the state is not sent
+	state *stateWriter // may be nil
 
 	events  events
 	written output
 	line    []byte // the beginning of an incomplete line
 	ending  ending
-	over    bool // the end of the answer, or an error, was sent
+	over    bool // the end, or an error, was sent
 }
 
 func newStream(w io.Writer, to shape, state *stateWriter) *stream {
@@ -75,7 +72,6 @@ func newStream(w io.Writer, to shape, state *stateWriter) *stream {
 	return s
 }
 
-// Write implements [io.Writer].
 func (s *stream) Write(p []byte) (int, error) {
 	s.written.Reset()
 	for line := range bytes.Lines(p) {
@@ -95,7 +91,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// close ends a stream whose handler has returned. A stream without an end of its own was cut.
+// close ends a stream whose handler has returned. Without an end of its own it was cut.
 func (s *stream) close() {
 	s.written.Reset()
 	s.readLine() // the last line needs no line end
@@ -103,7 +99,6 @@ func (s *stream) close() {
 	_, _ = s.w.Write(s.written.Bytes()) // it fails only if the client left
 }
 
-// readLine translates a complete line.
 func (s *stream) readLine() {
 	line := bytes.TrimRight(s.line, "\r\n")
 	s.line = s.line[:0]
@@ -139,7 +134,6 @@ func (s *stream) readLine() {
 	}
 }
 
-// add translates a chunk, and keeps its values for the end.
 func (s *stream) add(c *completion) {
 	if c.Usage.Prompt > 0 {
 		s.ending.usage = c.Usage
@@ -168,7 +162,6 @@ func (s *stream) passComment(line []byte) {
 	}
 }
 
-// fail ends the stream with an error, unless it has ended.
 func (s *stream) fail(e *api.Error) {
 	if !s.over {
 		s.over = true
@@ -183,19 +176,17 @@ const (
 	kindCall     = "function_call"
 )
 
-// blocks send an answer as blocks, one after another: thoughts, text and calls. Anthropic's messages and OpenAI's
-// responses consist of them.
+// blocks send an answer as Anthropic and OpenAI's responses do: one block of thoughts, text or calls after another.
 type blocks struct {
 	out    *output
 	to     blockWriter
 	begun  bool
-	kind   string // the open block; empty: none is open
-	call   int    // the index of the open call
-	calls  int    // the number of calls so far
-	scores scores // scores of tokens that no event has had yet
+	kind   string // of the open block; empty: none
+	call   int    // the open call's index
+	calls  int    // so far
+	scores scores // not sent yet
 }
 
-// blockWriter writes the events of one API.
 type blockWriter interface {
 	beginAnswer(c *completion)
 	openBlock(c *call) // c is the call of a call block
@@ -203,7 +194,6 @@ type blockWriter interface {
 	closeBlock(status string)
 }
 
-// add implements events.
 func (b *blocks) add(c *completion) *api.Error {
 	if !b.begun {
 		b.begun = true
@@ -232,7 +222,6 @@ func (b *blocks) add(c *completion) *api.Error {
 	return nil
 }
 
-// addTo adds a part to the block of a kind. If another block is open it closes that and opens one.
 func (b *blocks) addTo(kind, part string) {
 	if part == "" {
 		return
@@ -243,14 +232,12 @@ func (b *blocks) addTo(kind, part string) {
 	b.to.addPart(part)
 }
 
-// open closes the open block and opens another.
 func (b *blocks) open(kind string, c *call) {
 	b.closeOpen("completed")
 	b.kind = kind
 	b.to.openBlock(c)
 }
 
-// closeOpen closes the open block.
 func (b *blocks) closeOpen(status string) {
 	if b.kind != "" {
 		b.to.closeBlock(status)
