@@ -17,13 +17,11 @@ import (
 
 type endpoint = api.Endpoint
 
-// message is one message of a conversation.
 type message struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
 }
 
-// chatOptions are the user's settings.
 type chatOptions struct {
 	model, system string
 	maxTokens     int
@@ -32,21 +30,20 @@ type chatOptions struct {
 	seed          int     // 0: none
 }
 
-// chatEvents are callbacks for a streamed answer; nil ones are skipped.
+// chatEvents are callbacks for a streamed answer; they may be nil.
 type chatEvents struct {
 	comment func(string)
 	text    func(string)
 }
 
-// measured has the times of an answer, from the server and as seen by the client.
 type measured struct {
 	hold, wake, queue time.Duration // from Server-Timing
 	firstToken, total time.Duration // seen here, since the request
 	tokens            int
-	fallback          string // the model that answered in place of the one that was asked; empty: none
+	fallback          string // the model that answered in its place
 }
 
-// leastRated is the shortest generation time from which a rate is computed: a faster answer came from a buffer.
+// leastRated is the shortest generation time that is rated: faster answers came from a buffer.
 const leastRated = 20 * time.Millisecond
 
 // rate returns the tokens per second after the first one; 0: unknown.
@@ -57,7 +54,6 @@ func (m measured) rate() float64 {
 	return float64(m.tokens-1) / (m.total - m.firstToken).Seconds()
 }
 
-// chunk has the parts of a streamed chunk that are read.
 type chunk struct {
 	Choices []struct {
 		Delta struct {

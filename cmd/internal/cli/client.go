@@ -28,12 +28,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/peertls"
 )
 
-// client talks to a server.
 type client struct {
 	*verb.Client
 	endpoint api.Endpoint
-	// fingerprint identifies the front door's certificate, as its socket says; empty: certificates are verified as
-	// usual.
+	// fingerprint is the front door's certificate's, as its socket says; empty: certificates are verified as usual.
 	fingerprint string
 }
 
@@ -79,7 +77,6 @@ func dial(cmd *cobra.Command) (*client, error) {
 	return newClient(endpoint, token), nil
 }
 
-// newClient returns a client of the server at an endpoint; without a token it has no credential.
 func newClient(endpoint api.Endpoint, token string) *client {
 	c := &client{endpoint: endpoint}
 	transport := guarded(api.NewTransport(256))
@@ -94,8 +91,7 @@ func newClient(endpoint api.Endpoint, token string) *client {
 	return c
 }
 
-// verify verifies the certificate of the front door: of a server on this machine by its fingerprint, since the address may
-// be in no certificate, of others by name and authority.
+// verify takes the fingerprint of a server on this machine, whose address may be in no certificate, else name and authority.
 func (c *client) verify(s tls.ConnectionState) error {
 	leaf := s.PeerCertificates[0]
 	if c.fingerprint != "" {
@@ -114,7 +110,7 @@ func (c *client) verify(s tls.ConnectionState) error {
 	return nil
 }
 
-// at returns c for the endpoint of the same server that takes clients' requests, with the key of $ROUSE_API_KEY.
+// at returns c for the server's endpoint for clients, with the key of $ROUSE_API_KEY.
 func (c *client) at(e api.Endpoint) *verb.Client {
 	other := *c.Client
 	other.URL, other.Peer = e.URL, "the server at "+string(e)
@@ -141,7 +137,7 @@ func guarded(t *http.Transport) *http.Transport {
 	return t
 }
 
-// closedDoor explains where the administrative API is, for an endpoint that takes clients' requests only.
+// closedDoor explains where the administrative API is.
 func closedDoor(e api.Endpoint) func(resp *http.Response, method string, body []byte) error {
 	return func(resp *http.Response, _ string, body []byte) error {
 		if _, unix := e.Socket(); unix || !strings.HasPrefix(resp.Request.URL.Path, "/rouse/") || !bytes.Contains(body, []byte(api.CodeUnknownPath)) {
@@ -151,7 +147,6 @@ func closedDoor(e api.Endpoint) func(resp *http.Response, method string, body []
 	}
 }
 
-// dialDoor finds the server and its endpoint for clients' requests.
 func dialDoor(cmd *cobra.Command) (*client, api.Endpoint, error) {
 	c, err := dial(cmd)
 	if err != nil {
@@ -171,7 +166,6 @@ func (c *client) frontDoor(ctx context.Context) (api.Endpoint, error) {
 	return api.Endpoint(info.URL), err
 }
 
-// info returns what the server says of itself.
 func (c *client) info(ctx context.Context) (info local.Info, err error) {
 	err = c.Call(ctx, http.MethodGet, admin.PathInfo, nil, &info)
 	return info, err
@@ -180,10 +174,9 @@ func (c *client) info(ctx context.Context) (info local.Info, err error) {
 // shared is rouse for the commands that it shares with kn rouse.
 var shared = verb.Program{Name: "rouse", Connect: connect, Complete: functionNames}
 
-// ofFunction is the kind of thing that the commands' names mean; for kn rouse it is a Service with revisions.
+// ofFunction is what names mean in shared commands; for kn rouse, a Service.
 const ofFunction = "the function"
 
-// connect is dial for the shared commands.
 func connect(cmd *cobra.Command) (*verb.Server, error) {
 	c, err := dial(cmd)
 	if err != nil {
@@ -199,8 +192,7 @@ func connect(cmd *cobra.Command) (*verb.Server, error) {
 	return &verb.Server{Client: c.Client, Find: find, Explain: c.explained}, nil
 }
 
-// explained replaces the error of a function that could not start by its runtime's output: clients don't get that, but
-// the operator does.
+// explained replaces the error of a function that could not start by its runtime's output, which clients don't get.
 func (c *client) explained(ctx context.Context, name string, err error) error {
 	var refused *api.Error
 	if errors.As(err, &refused) && refused.Code == api.CodeInvalidKey {
@@ -217,18 +209,17 @@ func (c *client) explained(ctx context.Context, name string, err error) error {
 	return fmt.Errorf("%s could not be brought up: %s", there[at].Function.Name, there[at].LastError)
 }
 
-// called reports whether a function, or a model of it, has that name.
 func called(f admin.Function, name string) bool {
 	return f.Function.Name == functionOf(name) || slices.Contains(f.Function.Names(), api.ModelName(name))
 }
 
-// functionOf returns the full name of a function given as NAME or NAMESPACE/NAME.
+// functionOf returns the full name of NAME or NAMESPACE/NAME.
 func functionOf(name string) api.FunctionName {
 	f := api.FunctionName(name)
 	return api.NewFunctionName(f.Namespace(), f.Name())
 }
 
-// functionPath returns its path. The server knows models' names too, which may have dots; a name of dots alone would be another path.
+// functionPath refuses a name of dots alone, which would be another path.
 func functionPath(name, rest string) (string, error) {
 	f := functionOf(name)
 	if p := string(f); path.Clean(p) != p {
@@ -259,7 +250,7 @@ func functionNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// ExitError ends the program with a code and without a message: the message was already printed.
+// ExitError ends the program with a code and without a message.
 type ExitError struct{ Code int }
 
 // Status returns the exit code for an error that is no [ExitError].

@@ -26,10 +26,10 @@ const (
 	settleMost = 3 * time.Second
 )
 
-// mostWatched bounds the watched folders: the kernel's limit is shared by all programs of a user.
+// mostWatched bounds the watched folders: a user's programs share the kernel's limit.
 const mostWatched = 4000
 
-// Watch has s follow the declarations until ctx ends. now holds the declarations that s already serves.
+// Watch has s, which serves now, follow the declarations until ctx ends.
 func (r *reader) Watch(ctx context.Context, now declaredSet, s local.Declarations, log *slog.Logger) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -83,17 +83,16 @@ func changed(ctx context.Context, w *fsnotify.Watcher) error {
 	}
 }
 
-// follower tracks which declarations a server serves.
+// follower tracks what a server serves.
 type follower struct {
 	r       *reader
 	s       local.Declarations
 	log     *slog.Logger
 	served  map[api.FunctionName]api.Function
-	said    map[string]string // the last report on each thing, so that it is reported once
+	said    map[string]string // the last report on each thing
 	watched map[string]bool
 }
 
-// apply reads everything, and updates the server.
 func (f *follower) apply(ctx context.Context) {
 	set, err := f.r.Read()
 	f.report(set, err)
@@ -132,7 +131,7 @@ func (f *follower) apply(ctx context.Context) {
 	}
 }
 
-// report reports the problems of a set, each once, and again if it was solved in between.
+// report reports each problem once, and again if it was solved in between.
 func (f *follower) report(set declaredSet, err error) {
 	wrong := map[string]bool{}
 	say := func(what, message string, args ...any) {
@@ -155,10 +154,9 @@ func (f *follower) report(set declaredSet, err error) {
 	}
 }
 
-// unread is the message about a manifest.
 const unread = "a manifest can't be read; its functions stay as they were"
 
-// Prefixes of keys for functions and folders in said.
+// Prefixes of keys in said.
 const (
 	refused   = "function "
 	unwatched = "folder "
@@ -174,7 +172,6 @@ func (f *follower) say(what, message string, args ...any) {
 	f.log.Warn(message, args...)
 }
 
-// watch adds the folders that are not watched yet.
 func (f *follower) watch(w *fsnotify.Watcher) {
 	for dir := range f.watched {
 		if _, err := os.Stat(dir); err != nil {
@@ -193,7 +190,7 @@ func (f *follower) watch(w *fsnotify.Watcher) {
 	}
 }
 
-// folders returns the folders in which something may change, by their real paths: the new target of a link is another folder.
+// folders returns the real paths in which something may change: the new target of a link is another folder.
 func (r *reader) folders() (dirs []string) {
 	paths := slices.DeleteFunc(slices.Clone(r.from.Files), func(path string) bool { return path == "-" })
 	if kept := r.from.Kept; kept != "" && os.MkdirAll(kept, 0o700) == nil { // it may not be writable
@@ -229,8 +226,8 @@ func (r *reader) folders() (dirs []string) {
 	return slices.Compact(dirs)
 }
 
-// behind returns the folders in which a change may affect path: path itself if it is a folder, else its folder, because editors
-// replace files; and the folder of each link that leads there.
+// behind returns the folders in which a change may affect path: itself or its folder, because editors replace files, and the folders of the
+// links that lead there.
 func behind(path string) (dirs []string) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -242,7 +239,7 @@ func behind(path string) (dirs []string) {
 		next := filepath.Join(at, rest[0])
 		to, err := os.Readlink(next)
 		rest = rest[1:]
-		if err != nil { // no link
+		if err != nil {
 			at = next
 			continue
 		}

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// editor reads lines from a terminal, with editing and a history. Between two lines the terminal is in its original mode, so that
-// Ctrl-C is a signal again.
+// editor reads lines from a terminal. Between lines the terminal is in its original mode, so that Ctrl-C is a signal.
 type editor struct {
 	in   *os.File
 	out  io.Writer
@@ -20,13 +19,12 @@ type editor struct {
 	past term.History
 }
 
-// keys reads typed input; it remembers how the last read ended.
+// keys remembers how the last read ended.
 type keys struct {
 	io.Reader
 	interrupted bool // by Ctrl-C
 }
 
-// ctrlC is the byte that the key sends.
 const ctrlC = 3
 
 func (k *keys) Read(p []byte) (int, error) {
@@ -41,7 +39,7 @@ func newEditor(in *os.File, out io.Writer, history term.History) *editor {
 	return e
 }
 
-// renew discards typed input that was not read: a terminal would read the key that ended it again.
+// renew discards unread input: a terminal would read the key that ended it again.
 func (e *editor) renew() {
 	e.line = term.NewTerminal(struct {
 		io.Reader
@@ -50,8 +48,8 @@ func (e *editor) renew() {
 	e.line.History = e.past
 }
 
-// ReadLine returns the next line, or what was pasted and then sent with Enter; [io.EOF] after Ctrl-D, errInterrupted after Ctrl-C.
-// goesOn says that the line continues the current turn.
+// ReadLine returns the next line, or what was pasted and sent with Enter; [io.EOF] after Ctrl-D, errInterrupted after Ctrl-C. goesOn: the
+// line continues the turn.
 func (e *editor) ReadLine(goesOn bool) (string, error) {
 	fd := int(e.in.Fd())
 	if width, height, err := term.GetSize(fd); err == nil && width > 0 {

@@ -20,17 +20,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// errNoServer says that there is no server to ask.
 var errNoServer = errors.New("no server runs here: start one with `rouse up`, or name one with --server")
 
-// usualPort is the default server's port.
 func usualPort() int {
 	_, text, _ := net.SplitHostPort(local.DefaultListen)
 	port, _ := strconv.Atoi(text)
 	return port
 }
 
-// findServer looks for servers of this user: the one on the usual port, else the only one.
+// findServer returns this user's server on the usual port, else the only one.
 func findServer(ctx context.Context, base string) (api.Endpoint, error) {
 	ports, err := running(ctx, base)
 	if err != nil {
@@ -49,8 +47,7 @@ func several(ports []int) error {
 	return fmt.Errorf("several servers run here, on the ports %v: choose one with --server 127.0.0.1:%d", ports, ports[0])
 }
 
-// findServerToChange is findServer for a command that changes something. If there are several servers, the user has to
-// choose. A server that is not the only one, or not on the usual port, is printed.
+// findServerToChange lets the user choose among several servers, and prints an unusual one.
 func findServerToChange(cmd *cobra.Command, base string) (api.Endpoint, error) {
 	ports, err := running(cmd.Context(), base)
 	if err != nil {
@@ -111,7 +108,7 @@ func runsAt(ctx context.Context, base string, port int) (bool, error) {
 	return true, nil
 }
 
-// socketOf returns the socket of this user's server on this machine that takes requests at e, or else e.
+// socketOf returns the socket of this user's server that takes requests at e, or else e.
 func socketOf(ctx context.Context, base string, e api.Endpoint) api.Endpoint {
 	_, address := e.Network()
 	host, text, _ := net.SplitHostPort(address)

@@ -27,7 +27,7 @@ func (p *parsed[T]) Set(text string) error {
 
 func (p *parsed[T]) Type() string { return "string" }
 
-// addParsed adds a flag that sets to what parse returns; an empty usual value sets nothing.
+// addParsed sets to to what parse returns; an empty usual value sets nothing.
 func addParsed[T any](s *pflag.FlagSet, to *T, name, usual, usage string, parse func(string) (T, error)) {
 	p := &parsed[T]{to: to, parse: parse}
 	if usual != "" {

@@ -12,22 +12,21 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// Bounds of the history: the number of lines kept, and the bytes of a line and of the file that are read.
+// Bounds of the lines kept, of a line, and of the file that is read.
 const (
 	mostTyped    = 1000
 	longestTyped = 4096
 	mostHistory  = 2 * mostTyped * longestTyped
 )
 
-// typed is a history of lines, the last one last, kept in a file: a [term.History]. Several programs may use one file; each
-// appends its lines. It is not safe for concurrent use.
+// typed is a history of lines in a file: a [term.History]. Several programs may append to one file. It is not safe for concurrent use.
 type typed struct {
 	path  string // empty: no file
 	lines []string
 	added []string // since it was read
 }
 
-// newTyped reads the lines of a file. A missing or unreadable file counts as empty.
+// newTyped takes a missing or unreadable file for empty.
 func newTyped(path string) *typed {
 	t := &typed{path: path}
 	if path != "" {
@@ -54,12 +53,12 @@ func readTyped(path string) (lines []string) {
 	return lines[max(0, len(lines)-mostTyped):]
 }
 
-// keeps reports whether a line can be kept: it fits on one line of a file, and can safely be printed on a terminal.
+// keeps reports whether a line fits on one of a file, and can safely be printed on a terminal.
 func keeps(line string) bool {
 	return strings.TrimSpace(line) != "" && len(line) <= longestTyped && !strings.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r >= 0x7f && r < 0xa0 })
 }
 
-// Add implements [term.History]. A repeated line is not kept twice.
+// Add does not keep a repeated line twice.
 func (t *typed) Add(line string) {
 	if !keeps(line) || len(t.lines) > 0 && t.lines[len(t.lines)-1] == line {
 		return
@@ -68,10 +67,9 @@ func (t *typed) Add(line string) {
 	t.added = append(t.added[max(0, len(t.added)-mostTyped+1):], line)
 }
 
-// Len implements [term.History].
 func (t *typed) Len() int { return len(t.lines) }
 
-// At implements [term.History]: 0 is the last line.
+// At counts from the last line.
 func (t *typed) At(i int) string { return t.lines[len(t.lines)-1-i] }
 
 // close writes the added lines, atomically.

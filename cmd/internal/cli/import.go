@@ -92,7 +92,6 @@ func fromOllama(cmd *cobra.Command, from string) (functions []api.Function, left
 	return functions, left, nil
 }
 
-// writeManifest writes the manifest of functions, and lists what was left out.
 func writeManifest(cmd *cobra.Command, out string, functions []api.Function, left []catalog.Skipped) error {
 	var text bytes.Buffer
 	n := 0

@@ -12,7 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// keptPath returns the file in which a function is kept.
 func keptPath(name api.FunctionName) (string, error) {
 	dir := configFolder()
 	if dir == "" {
@@ -25,8 +24,7 @@ func keptPath(name api.FunctionName) (string, error) {
 	return filepath.Join(dir, file), nil
 }
 
-// keepManifest atomically writes a function's manifest to its file. Only its user may read it: an environment has secrets. A file with
-// other content as well is not touched.
+// keepManifest writes a function's file atomically, for this user alone: an environment has secrets.
 func keepManifest(m config.Manifest) error {
 	path, err := keptPath(m.Function.Name)
 	if err != nil {
@@ -45,7 +43,7 @@ func keepManifest(m config.Manifest) error {
 	return nil
 }
 
-// forgetKept removes the kept manifest of a function, and reports whether there was one.
+// forgetKept reports whether there was a kept manifest.
 func forgetKept(name api.FunctionName) (bool, error) {
 	path, err := keptPath(name)
 	if err != nil {

@@ -27,7 +27,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
-// pageFlags are the flags of rouse page.
 type pageFlags struct {
 	Listen     string `flag:"listen" help:"<address> where it listens, without TLS"`
 	Front      string `flag:"front" help:"<URL> of the front door, which the playground asks (default: that of --server)"`
@@ -147,7 +146,6 @@ func untilEnd(ctx context.Context, next http.Handler) http.Handler {
 	})
 }
 
-// secret returns the client secret; empty: there is none.
 func (f *pageFlags) secret() (string, error) {
 	raw, err := os.ReadFile(f.SecretFile)
 	if errors.Is(err, os.ErrNotExist) {
@@ -179,7 +177,6 @@ func (f *pageFlags) client() (*http.Client, error) {
 	return &http.Client{Transport: t, Timeout: providerTime}, nil
 }
 
-// remote returns the page's server.
 func (f *pageFlags) remote(cmd *cobra.Command) (page.Remote, error) {
 	c, err := dial(cmd)
 	if err != nil {
@@ -215,7 +212,6 @@ type bearer struct {
 	file string
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if b.file == "" {
 		return b.RoundTripper.RoundTrip(r)
@@ -229,8 +225,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.RoundTripper.RoundTrip(r)
 }
 
-// refusedToken handles a refusal that the page would take for one of its user: the user is authorized, but this
-// program's token is not.
+// refusedToken handles a refusal of this program's token, which the page would take for one of its user.
 func refusedToken(resp *http.Response, _ string, body []byte) error {
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:

@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
 )
 
-// traffic is a record's information on requests, models and devices.
+// traffic is what a record says of requests, models and devices.
 type traffic struct {
 	from, to time.Time
 	of       map[api.FunctionName]*told
@@ -25,17 +25,14 @@ type traffic struct {
 	used  map[recordedUser]autoscaler.UsedBy
 }
 
-// told is a record's information on one function.
 type told struct {
 	// function is its last known state; its name is empty if it is gone.
 	function admin.Function
-	// arrivals are the known times of requests, sum the counts of all requests.
-	arrivals []time.Time
-	sum      autoscaler.UsedBy
-	// coldHits, starts and wakes are the day's counts.
+	// arrivals are the known times of requests, sum the counts of all.
+	arrivals                []time.Time
+	sum                     autoscaler.UsedBy
 	coldHits, starts, wakes int
-	// requests are the requests that [told.count] returns. Of the guessed ones only the number is known; the untold
-	// ones have default lengths.
+	// requests are set by [told.count]. Of guessed ones only the number is known; untold ones have default lengths.
 	requests        simulate.Trace
 	guessed, untold int
 }
@@ -72,7 +69,6 @@ type (
 	}
 )
 
-// traffic replays the record to collect its requests.
 func (r *recording) traffic(ctx context.Context) (*traffic, error) {
 	t := &traffic{of: map[api.FunctionName]*told{}, doors: map[recordedDoor]*atDoor{}, used: map[recordedUser]autoscaler.UsedBy{}}
 	for _, s := range r.Segments {
@@ -113,7 +109,6 @@ func learned(r *autoscaler.Replay) map[api.FunctionName]admin.Learned {
 	return of
 }
 
-// take processes a round.
 func (t *traffic) take(run string, next round) {
 	for _, d := range next.Seen.Demands {
 		t.demand(run, d, next.replay.Awake(d.Function))
@@ -125,7 +120,7 @@ func (t *traffic) take(run string, next round) {
 	}
 }
 
-// demand derives arrivals from a demand: one for each new time of the last request, and more if the number of requests grew.
+// demand derives arrivals: one for each new time of the last request, and more if the number of requests grew.
 func (t *traffic) demand(run string, d api.Demand, awake bool) {
 	at := recordedDoor{run, d.Activator, d.Function}
 	there := d.Waiting + d.Running
@@ -164,7 +159,6 @@ func (t *traffic) use(who recordedUser, now autoscaler.UsedBy) {
 	sum.Output += max(0, now.Output-before.Output)
 }
 
-// end processes the end of a segment.
 func (t *traffic) end(last *autoscaler.Replay, before map[api.FunctionName]admin.Learned) {
 	t.devices = slices.Clone(last.Devices())
 	for _, f := range last.Functions() {
@@ -182,8 +176,8 @@ func (t *traffic) told(name api.FunctionName) *told {
 	return t.of[name]
 }
 
-// count computes the requests of f: as many as were counted, at the known times, and with the mean number of tokens. Those of which only the number is
-// known are spread evenly over the known times.
+// count computes as many requests as were counted, with the mean number of tokens. Those without a known time are spread evenly over the
+// known ones.
 func (f *told) count(from time.Time) {
 	slices.SortFunc(f.arrivals, time.Time.Compare)
 	known := len(f.arrivals)

@@ -1,6 +1,5 @@
-// Package cli is the command line of rouse: one file per command or family of commands. Commands parse, call
-// cmd/internal/local or its administrative API, and print: results on standard output, everything else on standard
-// error.
+// Package cli is the command line of rouse. Commands parse, call cmd/internal/local or its administrative API, and print: results on
+// standard output, everything else on standard error.
 package cli
 
 import (
@@ -59,8 +58,7 @@ model is woken, and the request is answered.
 	return root
 }
 
-// joinCommand explains how a cluster joins: there is no such command, because a joining server serves its own clients
-// too.
+// joinCommand explains how a cluster joins, which is no command: a joining server serves its own clients too.
 func joinCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "join ADDRESS", Short: "Say how this machine joins a front door", Hidden: true, Args: cobra.ArbitraryArgs,

@@ -28,7 +28,6 @@ import (
 // freshEnough is how long a fetched model is run without asking its source for a newer version.
 const freshEnough = 24 * time.Hour
 
-// target is the server and function to ask.
 type target struct {
 	*client
 	door api.Endpoint
@@ -39,8 +38,8 @@ type target struct {
 	meant error
 }
 
-// dialFor finds the server for a question to a function, or to a model that is fetched and declared first. If no server runs, and
-// none was named, it starts one that serves that model until end is called.
+// dialFor finds the server for a question to a function, or to a model that is fetched and declared first. If none runs or is named, it
+// starts one, until end is called.
 func dialFor(cmd *cobra.Command, nameOrModel string) (t target, err error) {
 	c, door, err := dialDoor(cmd)
 	switch {
@@ -75,7 +74,7 @@ func dialFor(cmd *cobra.Command, nameOrModel string) (t target, err error) {
 	return t, err
 }
 
-// resolveAsking is [catalog.Resolve], but asks on a terminal whether a model that is not here is to be fetched from Ollama's library.
+// resolveAsking is [catalog.Resolve], but asks on a terminal whether to fetch a missing model from Ollama's library.
 func resolveAsking(cmd *cobra.Command, model string, gpu func() catalog.GPU) (api.Function, error) {
 	f, err := catalog.Resolve(model, "rouse run", catalog.StoreOf(os.Getenv), gpu)
 	var missing *catalog.Missing
@@ -92,8 +91,7 @@ func resolveAsking(cmd *cobra.Command, model string, gpu func() catalog.GPU) (ap
 	return f, fmt.Errorf("%w\nFrom Ollama's library:  %s run %s", err, program(), missing.Library)
 }
 
-// fetchFor fetches the model of a function, so that the user sees the progress and no request waits for it. It does nothing for a
-// cache that this user can't write to.
+// fetchFor fetches a function's model with visible progress. It does nothing if this user can't write to the cache.
 func fetchFor(cmd *cobra.Command, f api.Function, dir string) error {
 	if !fetched(f.Runtime.Model) {
 		return nil
@@ -106,7 +104,6 @@ func fetchFor(cmd *cobra.Command, f api.Function, dir string) error {
 	return err
 }
 
-// gpu returns what a server has of GPUs.
 func (c *client) gpu(ctx context.Context) catalog.GPU {
 	var devices []admin.Device
 	if c.Call(ctx, http.MethodGet, admin.PathDevices, nil, &devices) == nil && len(devices) > 1 { // the first is the host's memory
@@ -142,10 +139,8 @@ func (c *client) serves(ctx context.Context, door api.Endpoint, there []admin.Fu
 	return false
 }
 
-// mostNamed bounds the functions that an error names.
 const mostNamed = 8
 
-// some names a bounded number of functions.
 func some(there []admin.Function) string {
 	var names []string
 	for _, f := range there[:min(len(there), mostNamed)] {

@@ -68,7 +68,6 @@ fetched and learned stays.`,
 	return cmd
 }
 
-// managerOf returns the service manager of this system, or the one that --manager names.
 func managerOf(cmd *cobra.Command, m serviceManager) (serviceManager, error) {
 	program := map[string]string{systemd: "systemctl", launchd: "launchctl"}
 	switch {

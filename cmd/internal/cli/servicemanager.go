@@ -15,37 +15,24 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// serviceManager runs rouse up as a service of the machine, by the service manager of one user or of the system.
-//
-//  1. A server that was started by hand and listens on the service's address is named, and nothing is installed.
-//  2. A file that was not written here, or was changed since, is not replaced without Force.
-//  3. The file is written atomically. If it is unchanged, nothing is restarted.
-//  4. The manager loads it, and starts the service now and at each boot or login. A running service of ours is restarted.
-//
-// Uninstalling stops the service, which lets requests finish, and removes the file. It is not safe for concurrent use.
+// serviceManager runs rouse up as a service of one user or of the system. It does not replace a file that was not written here without
+// Force, and restarts nothing if the file is unchanged.
 type serviceManager struct {
-	// Kind is "systemd" or "launchd".
-	Kind string `flag:"manager" help:"systemd, launchd, or auto: that of this system"`
-	// System is as in [serviceOptions].
-	System bool `flag:"system" help:"a unit of the system, with a user of its own; its functions are in /etc/rouse"`
+	Kind   string `flag:"manager" help:"systemd, launchd, or auto: that of this system"`
+	System bool   `flag:"system" help:"a unit of the system, with a user of its own; its functions are in /etc/rouse"`
 	// Out gets each step, a line each.
-	Out io.Writer
-	// DryRun does nothing, and prints the steps.
+	Out    io.Writer
 	DryRun bool `flag:"dry-run" help:"print what would be written and run, and do nothing"`
-	// Force replaces files that were not written here.
-	Force bool `flag:"force" help:"replace or remove a file that rouse has not written"`
+	Force  bool `flag:"force" help:"replace or remove a file that rouse has not written"`
 }
 
-// Kinds of managers.
 const (
 	systemd = "systemd"
 	launchd = "launchd"
 )
 
-// unitName is the service's name in systemd.
 const unitName = "rouse.service"
 
-// Path returns the service's file.
 func (m serviceManager) Path() (string, error) {
 	if m.System && m.Kind == systemd {
 		return filepath.Join("/etc/systemd/system", unitName), nil
@@ -64,7 +51,6 @@ func (m serviceManager) Path() (string, error) {
 	return filepath.Join(config, "systemd", "user", unitName), nil
 }
 
-// Text returns the content of a service's file.
 func (m serviceManager) Text(o serviceOptions) (string, error) {
 	if err := o.Validate(); err != nil {
 		return "", err
@@ -79,8 +65,7 @@ func (m serviceManager) Text(o serviceOptions) (string, error) {
 	return systemdUnit(o), nil
 }
 
-// Install writes the service's file and has it run. other describes a running server on the same address, for display; empty:
-// none.
+// Install writes the service's file and has it run. other describes a running server on the same address; empty: none.
 func (m serviceManager) Install(ctx context.Context, o serviceOptions, other string) error {
 	path, err := m.Path()
 	if err != nil {
@@ -121,7 +106,7 @@ func (m serviceManager) Install(ctx context.Context, o serviceOptions, other str
 	return nil
 }
 
-// Uninstall stops the service and removes its file. If there is none it returns an error that wraps [fs.ErrNotExist].
+// Uninstall stops the service, which lets requests finish. Without one the error wraps [fs.ErrNotExist].
 func (m serviceManager) Uninstall(ctx context.Context) error {
 	path, err := m.Path()
 	if err != nil {
@@ -153,7 +138,6 @@ func (m serviceManager) Uninstall(ctx context.Context) error {
 	return nil
 }
 
-// Status has the manager print the service's state.
 func (m serviceManager) Status(ctx context.Context) error {
 	path, err := m.Path()
 	if err != nil {
@@ -172,7 +156,6 @@ func (m serviceManager) Status(ctx context.Context) error {
 	return nil
 }
 
-// Active reports whether the manager runs the service.
 func (m serviceManager) Active(ctx context.Context) bool {
 	command := m.command("print", "is-active", "--quiet")
 	return exec.CommandContext(ctx, command[0], command[1:]...).Run() == nil
@@ -194,7 +177,7 @@ func (m serviceManager) start(path string, runs bool) [][]string {
 	return start
 }
 
-// command returns the command of launchctl, or the one of systemctl, for the service.
+// command returns launchctl's command for the service, or systemctl's.
 func (m serviceManager) command(launchctl string, systemctl ...string) []string {
 	if m.Kind == launchd {
 		return []string{"launchctl", launchctl, launchdDomain() + "/" + launchdLabel}
@@ -209,10 +192,8 @@ func (m serviceManager) systemctl(args ...string) []string {
 	return append([]string{"systemctl", "--user"}, args...)
 }
 
-// launchdDomain returns the user's own domain in launchd.
 func launchdDomain() string { return fmt.Sprintf("gui/%d", os.Getuid()) }
 
-// run runs a command of the manager.
 func (m serviceManager) run(ctx context.Context, command []string) error {
 	line := strings.Join(command, " ")
 	if m.DryRun {
@@ -233,7 +214,6 @@ func (m serviceManager) run(ctx context.Context, command []string) error {
 
 func (m serviceManager) sayf(format string, args ...any) { fmt.Fprintf(m.Out, format, args...) }
 
-// writeUnit writes a file atomically.
 func writeUnit(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

@@ -10,14 +10,12 @@ import (
 	"time"
 )
 
-// serviceOptions describe the service.
 type serviceOptions struct {
 	// Program is the absolute path of rouse.
 	Program string
-	// Args are the arguments of rouse up, and Dir is the folder for relative paths in them; empty: there are none.
-	Args []string
-	Dir  string
-	// System has the system run it, and not a user's own manager.
+	// Dir is the folder for relative paths in Args, the arguments of rouse up.
+	Args   []string
+	Dir    string
 	System bool
 	// Drain is how long requests may go on at the end.
 	Drain time.Duration
@@ -39,12 +37,10 @@ func (o serviceOptions) Validate() error {
 	return nil
 }
 
-// command returns the service's command.
 func (o serviceOptions) command() []string {
 	return append([]string{o.Program, "up", "--watch", "--log-format", "json"}, o.Args...)
 }
 
-// systemdUnit returns the text of a systemd unit.
 func systemdUnit(o serviceOptions) string {
 	var words []string
 	for i, w := range o.command() {
@@ -89,8 +85,7 @@ LimitMEMLOCK=infinity
 	return b.String()
 }
 
-// systemPart has the settings that only the system's manager supports: a user of its own, folders, and a read-only file
-// system.
+// systemPart has the settings that only the system's manager supports.
 const systemPart = `
 DynamicUser=yes
 User=rouse
@@ -140,10 +135,9 @@ func quotedWord(word string) string {
 	return strconv.Quote(word)
 }
 
-// launchdLabel is the name of the launchd agent.
 const launchdLabel = "dev.rouse.up"
 
-// launchdPlist returns the text of a launchd agent, which logs to a file in logs.
+// launchdPlist returns a launchd agent that logs to a file in logs.
 func launchdPlist(o serviceOptions, logs string) string {
 	var b bytes.Buffer
 	text := func(s string) string {

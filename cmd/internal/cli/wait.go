@@ -30,7 +30,7 @@ func (c *conversation) clear() {
 	}
 }
 
-// waitBar shows a wait on a terminal: the server reports it at intervals, and the bar advances in between. Methods are safe for concurrent use.
+// waitBar advances between the server's reports of a wait. It is safe for many goroutines.
 type waitBar struct {
 	mu    sync.Mutex // guards shown
 	shown *render.Bar
@@ -42,7 +42,7 @@ func newWaitBar(w io.Writer) *waitBar {
 	return b
 }
 
-// says shows a comment of the server about a model, received at a time.
+// says shows a comment received at a time.
 func (b *waitBar) says(model string, w wait, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -60,14 +60,13 @@ func (b *waitBar) clear() {
 	b.shown.Hide()
 }
 
-// wait is a comment of the stream.
 type wait struct {
 	stage, why       string
 	waited, expected time.Duration
 	progress         float64
 }
 
-// readWait parses `stage=loading waited=1.2s expected=3.0s progress=40% why="…"`. Invalid parts are ignored.
+// readWait parses `stage=loading waited=1.2s expected=3.0s progress=40% why="…"`, and ignores invalid parts.
 func readWait(text string) (w wait) {
 	text, why, _ := strings.Cut(text, " why=")
 	w.why, _ = strconv.Unquote(why)

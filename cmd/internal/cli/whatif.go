@@ -16,8 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
 )
 
-// whatIf is the simulated result of policies on a record's requests: for functions that use GPUs, or for those that use none. The two share only host memory,
-// and each is simulated without the other.
+// whatIf is the simulated result of policies on a record's requests, for functions that use GPUs or for others. The two share only host
+// memory.
 type whatIf struct {
 	From     time.Time         `json:"from"`
 	To       time.Time         `json:"to"`
@@ -31,7 +31,6 @@ type whatIf struct {
 	Assumes []string `json:"assumes"`
 }
 
-// knownPolicies reports unknown names of policies; nil: none.
 func knownPolicies(policies []string) error {
 	for _, p := range policies {
 		if !slices.Contains(simulate.All, p) {
@@ -41,8 +40,8 @@ func knownPolicies(policies []string) error {
 	return nil
 }
 
-// whatIf simulates policies on the record: first for the functions that use GPUs, then for the others. An empty kind is left out; if one kind can't be
-// simulated, the other's result says so.
+// WhatIf simulates policies first for the functions that use GPUs, then for the others. If one kind can't be simulated, the other's result
+// says so.
 func (r *recording) WhatIf(ctx context.Context, policies []string) (list []whatIf, err error) {
 	if err := knownPolicies(policies); err != nil {
 		return nil, err
@@ -123,7 +122,7 @@ func (w *whatIf) assume(format string, args ...any) {
 	w.Assumes = append(w.Assumes, fmt.Sprintf(format, args...))
 }
 
-// machines returns the simulator's world that is most similar to the recorded one, without models.
+// machines returns the simulator's most similar world, without models.
 func (t *traffic) machines(w *whatIf) (simulate.Config, error) {
 	cfg := simulate.Config{Nodes: 1, Hold: time.Second, MaxScale: 1}
 	nodes := make(map[string]bool)
@@ -205,7 +204,7 @@ func (w *whatIf) models(cfg *simulate.Config, functions []*told) (trace simulate
 	return trace, nil
 }
 
-// model returns f as a simulator's model; measured reports whether its times are f's own.
+// model returns f as a simulator's model; measured: its times are f's own.
 func model(f admin.Function, onGPUs bool, cfg simulate.Config) (m simulate.Model, measured bool) {
 	l, need := f.Learned, f.Need
 	size := need.Host
