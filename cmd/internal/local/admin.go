@@ -16,7 +16,6 @@ import (
 	adminapi "github.com/rouse-dev/rouse/autoscaler/server"
 )
 
-// maxDeclaration bounds the body of a declaration.
 const maxDeclaration = 1 << 20
 
 // decider has the activator tell the use so far before it is reported.
@@ -25,13 +24,11 @@ type decider struct {
 	tellUse func(now time.Time)
 }
 
-// Usage implements [adminapi.Decider].
 func (d decider) Usage(q admin.UsageQuery) admin.Usage {
 	d.tellUse(time.Now())
 	return d.Decider.Usage(q)
 }
 
-// newAdmin returns the server of the administrative API.
 func (s *server) newAdmin() *adminapi.Admin {
 	return adminapi.NewAdmin(adminapi.AdminConfig{
 		Decider: decider{s.autoscaler, s.activator.TellUse}, Info: func() any { return s.describe() }, Events: s.bus, None: ": declare one with rouse apply",
@@ -60,15 +57,14 @@ func (s *server) newAdmin() *adminapi.Admin {
 	})
 }
 
-// adminHandler serves the administrative API, with the parts that exist on one machine only. It is for the user's own
-// socket; see guard for the front door. Its routes are compiled at the first request, so that a start does not wait for
-// them.
+// adminHandler serves the administrative API on the user's own socket; see guard for the front door. Its routes are compiled at the first
+// request, which a start does not wait for.
 func (s *server) adminHandler() http.Handler {
 	routes := sync.OnceValue(s.adminRoutes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes().ServeHTTP(w, r) })
 }
 
-// Routes returns the administrative API's routes on one machine without a server, to list them.
+// Routes returns the administrative API's routes without a server, to list them.
 func Routes() *mux.Router {
 	return (&server{admin: adminapi.NewAdmin(adminapi.AdminConfig{})}).adminRoutes()
 }
@@ -97,8 +93,7 @@ func refuse(status int, message string) http.Handler {
 	})
 }
 
-// guard lets requests with the administrative token through to next. Others are not told that the path exists or what
-// is wrong with their token: that is logged.
+// guard lets requests with the administrative token, or the page's, through to next.
 func (s *server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.isAdmin(r) {
@@ -110,7 +105,6 @@ func (s *server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// isAdmin reports whether a request has the administrative token, or the page's.
 func (s *server) isAdmin(r *http.Request) bool {
 	got, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if s.isPage(r) {
@@ -127,14 +121,12 @@ func (s *server) isAdmin(r *http.Request) bool {
 	return want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
 }
 
-// mayList reports whether a request may list the functions and read the metrics, if others than this machine reach the
-// front door.
+// mayList decides who lists the functions and reads the metrics, if others than this machine reach the front door.
 func (s *server) mayList(r *http.Request) bool {
 	p := s.cfg.Peers.Peer(r)
 	return p.Local && s.keys == nil || p.Trusted || s.isAdmin(r)
 }
 
-// waits returns what a function waits for.
 func (s *server) waits(name api.FunctionName) string {
 	v, _ := s.autoscaler.Status(name)
 	return v.Waits
@@ -167,7 +159,7 @@ func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: f.Name, Result: change, LostNames: stats.LostNames, WrongFallbacks: stats.WrongFallbacks, Problem: problem})
 }
 
-// decodeBody decodes a request's body, and answers if it is not what it should be.
+// decodeBody answers a body that is not what it should be.
 func decodeBody(w http.ResponseWriter, r *http.Request, to any, what string) bool {
 	err := api.Decode(http.MaxBytesReader(w, r.Body, maxDeclaration), to)
 	if err != nil {

@@ -42,7 +42,7 @@ func (s *server) farFunctions(registry *prometheus.Registry) (api.Emitter, http.
 	return s.far, s.far, nil
 }
 
-// farActivator is the server's activator, which is created after the front door of clusters.
+// farActivator is created after the front door of clusters.
 type farActivator struct{ *activator.Activator }
 
 // newAgents creates the agents that offer this machine's functions, and those of its own agents, to other front doors.
@@ -82,14 +82,13 @@ func (s *server) newAgent(cfg federation.Config, deps federation.Deps) error {
 	return nil
 }
 
-// changed tells the agents that a function has changed.
 func (s *server) changed(name api.FunctionName) {
 	for _, a := range s.joined {
 		a.Changed(name)
 	}
 }
 
-// ownFunctions returns the functions on this machine itself, by name.
+// ownFunctions returns this machine's own functions, by name.
 func (s *server) ownFunctions() []api.Function {
 	s.owning.Lock()
 	defer s.owning.Unlock()
@@ -98,7 +97,6 @@ func (s *server) ownFunctions() []api.Function {
 	return list
 }
 
-// owns records whether the machine has a function.
 func (s *server) owns(f api.Function, has bool) {
 	var local api.FunctionName
 	s.owning.Lock()

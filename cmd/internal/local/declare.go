@@ -20,10 +20,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// overhead is the memory of an engine in addition to its model's file, before it was measured.
+// overhead is an engine's memory besides its model's file, before it was measured.
 const overhead = 48 * api.MiB
 
-// declareAll declares the functions of the configuration.
 func (s *server) declareAll(ctx context.Context) error {
 	for _, f := range s.cfg.Functions {
 		if _, err := s.declare(ctx, f); err != nil {
@@ -39,7 +38,6 @@ func (s *server) declareAll(ctx context.Context) error {
 	return nil
 }
 
-// warnFallbacks logs the fallbacks of a function that help nothing.
 func (s *server) warnFallbacks(name api.FunctionName) {
 	stats, _ := s.activator.Stats(name)
 	for _, wrong := range stats.WrongFallbacks {
@@ -47,11 +45,10 @@ func (s *server) warnFallbacks(name api.FunctionName) {
 	}
 }
 
-// declare adds a function or replaces its declaration, and returns "created", "configured" or "unchanged". Instances of
-// a replaced function drain and stop; waiting requests go to the new ones.
+// declare adds a function or replaces its declaration, and returns "created", "configured" or "unchanged". Instances of a replaced one
+// drain and stop; waiting requests go to the new ones.
 //
-// If only its adapters differ, its instances stay: they load new adapters before the names are announced, so that one
-// that can't be loaded is refused and changes nothing, and unload removed ones.
+// If only adapters differ, instances stay, and load new ones before the names are announced: one that can't be loaded changes nothing.
 func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	if err := f.Name.Check(); err != nil {
 		return "", api.BadRequest("name", "%v", err)
@@ -117,7 +114,6 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	return "created", nil
 }
 
-// Declare implements [Declarations].
 func (s *server) Declare(ctx context.Context, f api.Function) (string, error) {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -129,7 +125,6 @@ func (s *server) Declare(ctx context.Context, f api.Function) (string, error) {
 	return change, err
 }
 
-// Withdraw implements [Declarations].
 func (s *server) Withdraw(ctx context.Context, name api.FunctionName, origin string) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -139,7 +134,7 @@ func (s *server) Withdraw(ctx context.Context, name api.FunctionName, origin str
 	return s.remove(ctx, name)
 }
 
-// declaration returns what is declared of a function. The caller does not hold declaring.
+// declaration needs declaring, which the caller does not hold.
 func (s *server) declaration(name api.FunctionName) (f api.Function, known bool) {
 	s.declaring.Lock()
 	defer s.declaring.Unlock()
@@ -161,7 +156,6 @@ func (s *server) unique(f api.Function) error {
 	return nil
 }
 
-// elsewhere returns the error for moving a function between this machine and clusters.
 func elsewhere(name api.FunctionName) error {
 	return api.Errorf(http.StatusConflict, "", "%s is declared with and without %s: remove it first (rouse rm %s)", name, config.AnnotationClusters, name.Short())
 }
@@ -229,8 +223,7 @@ func (s *server) remove(ctx context.Context, name api.FunctionName) error {
 	return nil
 }
 
-// checkModel checks a model's reference or an engine's model file, and estimates the memory if the function declares
-// none.
+// checkModel checks a reference or an engine's model file, and estimates memory that is not declared.
 func checkModel(f *api.Function) error {
 	if strings.Contains(f.Runtime.Model, "://") {
 		if _, err := fetch.Parse(f.Runtime.Model); err != nil {
@@ -265,7 +258,6 @@ func checkModel(f *api.Function) error {
 	return nil
 }
 
-// decode decodes an event's data.
 func decode[T any](e api.Event) (T, error) {
 	var v T
 	if err := json.Unmarshal(e.Data, &v); err != nil {

@@ -26,17 +26,15 @@ import (
 // Bounds of the file, and how often it is written.
 const (
 	mostLearned   = 2000    // two for a function
-	mostLearnedAt = 2 << 20 // bytes: more than this many functions need
+	mostLearnedAt = 2 << 20 // in bytes
 	learnedFor    = 90 * 24 * time.Hour
 	learnedEvery  = 30 * time.Second
 )
 
-// learnedVersion is the version of the file; no other is read.
 const learnedVersion = 2
 
-// learned keeps the durations of functions' starts and wakes, and their rhythms, in a file across restarts. It is optional: a missing file counts as
-// empty, and an unreadable one is logged and replaced. Several servers share one file: each adds its measurements. Its methods are safe for concurrent
-// use.
+// learned keeps functions' times and rhythms in a file across restarts. It is optional: an unreadable file is logged and replaced. Servers
+// share it: each adds its measurements. It is safe for many goroutines.
 type learned struct {
 	path string // empty: nothing is kept
 	log  *slog.Logger
@@ -46,13 +44,13 @@ type learned struct {
 	dirty   map[string]bool // measured since the last write
 }
 
-// learnedEntry holds the times learned for functions that run the same.
+// learnedEntry is for functions that run the same.
 type learnedEntry struct {
 	autoscaler.Times
 	At time.Time `json:"at"`
 }
 
-// newLearned reads the file in a folder; with an empty dir nothing is kept.
+// newLearned reads the file in dir; empty: nothing is kept.
 func newLearned(dir string, log *slog.Logger) *learned {
 	l := &learned{log: log, entries: map[string]learnedEntry{}, dirty: map[string]bool{}}
 	if dir == "" {
@@ -66,7 +64,7 @@ func newLearned(dir string, log *slog.Logger) *learned {
 	return l
 }
 
-// readLearned reads the entries of a file; none if it does not exist.
+// readLearned returns none if there is no file.
 func readLearned(path string) (map[string]learnedEntry, error) {
 	none := map[string]learnedEntry{}
 	f, err := os.Open(path)
@@ -106,7 +104,6 @@ func learnedKey(f api.Function) string {
 	return string(f.Name) + "@" + hex.EncodeToString(sum[:8])
 }
 
-// Recall implements [autoscaler.Memory].
 func (l *learned) Recall(f api.Function) autoscaler.Times {
 	key := learnedKey(f)
 	l.mu.Lock()
@@ -116,7 +113,6 @@ func (l *learned) Recall(f api.Function) autoscaler.Times {
 	return t
 }
 
-// observe learns from a report of an instance of f.
 func (l *learned) observe(f api.Function, t autoscaler.Times) {
 	if l.path == "" || t == (autoscaler.Times{}) {
 		return
@@ -124,7 +120,6 @@ func (l *learned) observe(f api.Function, t autoscaler.Times) {
 	l.note(learnedKey(f), t)
 }
 
-// note stores t under a key.
 func (l *learned) note(key string, t autoscaler.Times) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +129,6 @@ func (l *learned) note(key string, t autoscaler.Times) {
 	}
 }
 
-// every calls do at intervals until ctx ends.
 func every(ctx context.Context, interval time.Duration, do func()) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -148,7 +142,7 @@ func every(ctx context.Context, interval time.Duration, do func()) error {
 	}
 }
 
-// write atomically adds the measurements to the file. Errors are logged at debug level: nothing needs the file.
+// write adds the measurements to the file. Errors are logged at debug level: nothing needs the file.
 func (l *learned) write() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,7 +156,7 @@ func (l *learned) write() {
 	clear(l.dirty)
 }
 
-// merge writes. The caller holds mu.
+// merge needs mu held.
 func (l *learned) merge() error {
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o700); err != nil {
 		return err
@@ -205,7 +199,6 @@ func bound(all map[string]learnedEntry, now time.Time) {
 	}
 }
 
-// collectLearned stores what the autoscaler has learned.
 func (s *server) collectLearned() {
 	for _, v := range s.autoscaler.List() {
 		t := autoscaler.Times{Load: v.Learned.Load, Wake: v.Learned.Wake, Sleep: v.Learned.Sleep}

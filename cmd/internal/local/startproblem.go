@@ -10,8 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// startProblem says, in one line, why a declared function would not start now; empty: no problem is known. It is reported at the declaration and
-// not for each request. The function is declared all the same, since a file, a program or a GPU may come later.
+// startProblem says why a function would not start now; empty: no problem is known. It is declared all the same: a file, a program or a GPU
+// may come later.
 func (m *machine) startProblem(f api.Function) string {
 	var against []string
 	add := func(format string, args ...any) { against = append(against, fmt.Sprintf(format, args...)) }
@@ -34,8 +34,7 @@ func (m *machine) startProblem(f api.Function) string {
 	return strings.Join(against, "; ")
 }
 
-// noGGUF reports whether a model is a path of neither a GGUF file nor a folder. Neither the file's content nor that it is missing must be
-// revealed: a front door may have named it.
+// noGGUF reports whether a path names neither a GGUF file nor a folder. What is there must not be revealed: a front door may have named it.
 func noGGUF(model string) bool {
 	if model == "" || model == pico.Name || strings.Contains(model, "://") {
 		return false
@@ -57,7 +56,6 @@ func NoProgram(f api.Function) string {
 	return ""
 }
 
-// programs returns the programs that an instance starts.
 func programs(f api.Function) (list []string) {
 	kinds := map[string]string{api.RuntimeVLLM: "vllm", api.RuntimeOllama: "ollama", api.RuntimeLlamaCpp: "llama-server", api.RuntimeRayServe: "serve", api.RuntimeSGLang: "python3"}
 	switch rt := f.Runtime; {
