@@ -10,13 +10,13 @@ import (
 
 const cacheEvents = "--kv-events-config"
 
-// publisher is the endpoint of a server's KV cache events; empty: none.
+// publisher's endpoint is of a server's KV cache events; empty: none.
 type publisher struct{ endpoint string }
 
 func (p publisher) CacheEvents() string { return p.endpoint }
 
-// publish returns args with the events' socket in dir, if they enable events: by default the servers open a port to everybody, and events
-// hold the tokens of prompts. A given endpoint stays. With ranks there may be several servers, which would share the socket.
+// publish puts the events' socket into dir, if args enable events: by default everybody could connect, and events hold the tokens of
+// prompts. A given endpoint stays. With ranks several servers would share the socket.
 func publish(args []string, dir string, ranks bool) (publisher, []string, error) {
 	at, text := -1, ""
 	for k, value := range ValuesOf(args, cacheEvents) {
@@ -52,7 +52,7 @@ func publish(args []string, dir string, ranks bool) (publisher, []string, error)
 	return publisher{"ipc://" + filepath.Join(dir, "kv.sock")}, args, nil
 }
 
-// here returns the local address of an endpoint that a server on this machine binds; empty: it connects to a listener instead.
+// here returns the local address of an endpoint; empty: the server does not bind it, but connects to a listener.
 func here(endpoint string) string {
 	for _, all := range []string{"tcp://*:", "tcp://0.0.0.0:", "tcp://[::]:"} {
 		if port, is := strings.CutPrefix(endpoint, all); is {

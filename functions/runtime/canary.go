@@ -15,7 +15,6 @@ import (
 // Answer is a server's answer to the canary: a fixed prompt with greedy sampling, which a healthy model answers alike before and after a
 // sleep. The zero value is no answer.
 type Answer struct {
-	// By is the path of the request.
 	By   string `json:"by,omitempty"`
 	Text string `json:"text,omitempty"`
 	// Numbers are an embedding's first, a score, or the log probabilities of the most likely tokens at each position.
@@ -26,15 +25,12 @@ const (
 	// canaryPrompt has an answer that language models are sure of, whatever the order of additions. It is for short contexts, see
 	// [longPrompt].
 	canaryPrompt = "1 2 3 4 5 6"
-	// canaryProbs is the number of tokens per position.
-	canaryProbs = 4
-	// canaryDistance is the mean difference from which log probabilities (nats) differ. The order of additions changes few bfloat16 logits
-	// by 0.25.
+	canaryProbs  = 4
+	// canaryDistance is a mean, in nats: the order of additions changes few bfloat16 logits by that much.
 	canaryDistance = 0.25
 	canaryNumbers  = 16
-	// canaryText bounds the compared bytes of a text.
-	canaryText = 1 << 10
-	// canaryTolerance is the allowed difference of numbers, as a share of the largest.
+	canaryText     = 1 << 10
+	// canaryTolerance is a share of the largest number.
 	canaryTolerance = 0.05
 )
 
@@ -44,7 +40,6 @@ var longPrompt = strings.Repeat("1 2 3 4 5 6 7 8 9 ", 15) + canaryPrompt
 // Known reports whether there is an answer.
 func (a Answer) Known() bool { return a.By != "" }
 
-// inText and inNumbers cut an answer to the compared length.
 func inText(by, text string) Answer {
 	if len(text) > canaryText {
 		text = strings.ToValidUTF8(text[:canaryText], "") // JSON would change half a character
@@ -56,7 +51,7 @@ func inNumbers(by string, numbers []float64) Answer {
 	return Answer{By: by, Numbers: slices.Clone(numbers[:min(len(numbers), canaryNumbers)])}
 }
 
-// Agrees reports whether b is the same answer within the tolerance: for a completion of the mean, else of each number.
+// Agrees reports whether b is the same answer within the tolerance.
 func (a Answer) Agrees(b Answer) bool {
 	if a.By != b.By || a.Text != b.Text || len(a.Numbers) != len(b.Numbers) {
 		return false
@@ -80,7 +75,6 @@ func (a Answer) Agrees(b Answer) bool {
 	return true
 }
 
-// String returns the answer for people.
 func (a Answer) String() string {
 	switch {
 	case !a.Known():
@@ -93,7 +87,7 @@ func (a Answer) String() string {
 	return fmt.Sprintf("%.4g", a.Numbers)
 }
 
-// canary asks as the model itself or as one of its adapters: a model of that name, or lora for SGLang.
+// canary asks as the model itself or as an adapter: a model of that name, or lora for SGLang.
 func (s *server) canary(ctx context.Context, e api.Endpoint, adapter api.ModelName, lora string) (Answer, error) {
 	if s.cfg.CanaryTokens <= 0 {
 		return Answer{}, s.Probe(ctx, e)
@@ -108,7 +102,7 @@ func (s *server) canary(ctx context.Context, e api.Endpoint, adapter api.ModelNa
 	return s.client.examine(ctx, e, q)
 }
 
-// examine asks less if the server refuses: it may have a short context, or report no probabilities.
+// examine asks less of a server that refuses: it may have a short context, or report no probabilities.
 func (c *client) examine(ctx context.Context, e api.Endpoint, q question) (Answer, error) {
 	for _, q.prompt = range []string{longPrompt, canaryPrompt} {
 		for _, q.probs = range []int{canaryProbs, 0} {

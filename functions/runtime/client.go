@@ -21,11 +21,10 @@ const maxAnswer = 16 << 20
 
 type client struct {
 	http *http.Client
-	// way is the index in ways of the probe that worked.
+	// way is the index of the probe that worked.
 	way atomic.Int32
 }
 
-// statusError is an answer with a status other than 2xx.
 type statusError struct {
 	path    string
 	status  int
@@ -57,7 +56,6 @@ func says(err error, words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(m, w) })
 }
 
-// call sends a request with body as JSON, unless it is nil.
 func (c *client) call(ctx context.Context, method string, e api.Endpoint, path string, body any) ([]byte, error) {
 	if step := stepOf(path); step != "" {
 		startupOf(ctx).Step(step)
@@ -125,7 +123,7 @@ func (c *client) ask(ctx context.Context, method string, e api.Endpoint, path st
 	return nil
 }
 
-// loadAdapter makes vLLM's call. An answer with one of the words loaded means that it is.
+// loadAdapter takes an answer with one of the words loaded for success.
 func (c *client) loadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter, loaded ...string) error {
 	_, err := c.call(ctx, http.MethodPost, e, "/v1/load_lora_adapter", map[string]string{"lora_name": string(a.Name), "lora_path": a.Path})
 	if says(err, loaded...) {
@@ -134,7 +132,7 @@ func (c *client) loadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter,
 	return err
 }
 
-// unloadAdapter makes vLLM's call. An answer with the text missing means that it is not loaded.
+// unloadAdapter takes an answer with the text missing for success.
 func (c *client) unloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName, missing string) error {
 	_, err := c.call(ctx, http.MethodPost, e, "/v1/unload_lora_adapter", map[string]string{"lora_name": string(name)})
 	if says(err, missing) {
@@ -143,7 +141,7 @@ func (c *client) unloadAdapter(ctx context.Context, e api.Endpoint, name api.Mod
 	return err
 }
 
-// Model is an entry of a server's list: a model, or an adapter, which has a parent.
+// Model is a model of a server's list, or an adapter, which has a parent.
 type Model struct {
 	ID          api.ModelName `json:"id"`
 	Root        string        `json:"root"`

@@ -9,12 +9,11 @@ import (
 )
 
 // command runs any server with the OpenAI API: on a Unix socket if its command line has $(SOCKET), else on a port of 127.0.0.1. It sleeps
-// by vLLM's calls. A model reference that is neither a path nor a URL is the server's name of the model; else the server is asked.
+// by vLLM's calls. A model reference that is neither a path nor a URL is the server's name of it; else the server is asked.
 type command struct {
 	server
 }
 
-// Placeholders in the command, its options and its environment. Servers may read PORT from the environment instead.
 const (
 	portWord   = "$(PORT)"
 	socketWord = "$(SOCKET)"
@@ -68,7 +67,6 @@ func (r *command) Wake(ctx context.Context, e api.Endpoint, level api.Level, ser
 	return sleepMode{client: r.client}.wake(ctx, e, level, r.Canary, serves)
 }
 
-// Signals reads the metrics of any server that we know.
 func (r *command) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
 	return scrape(ctx, r.client, e, vllmMetrics, sglangMetrics, llamaCppMetrics)
 }

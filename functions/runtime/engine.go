@@ -16,8 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// engine runs Rouse's own engine: "PROGRAM engine serve" on a Unix socket. It announces itself after its first token; /sleep drains, and
-// /wake_up answers after a token.
+// engine runs "PROGRAM engine serve" on a Unix socket. It announces itself after its first token; /sleep drains, and /wake_up answers after
+// a token.
 type engine struct {
 	Plain
 	cfg    Config
@@ -63,7 +63,6 @@ func (r *engine) given() int {
 	return n
 }
 
-// room is [Traits].Room.
 func (r *engine) room() int {
 	switch most, given := r.most(), r.given(); {
 	case most <= 0:
@@ -79,7 +78,7 @@ func socketIn(dir string) api.Endpoint {
 	return api.Endpoint("unix:" + filepath.Join(dir, "engine.sock"))
 }
 
-// Failure only changes the shape for Anthropic's API: the engine's errors are ours.
+// Failure only changes the shape: the engine's errors are ours.
 func (r *engine) Failure(path string, status int, body []byte) []byte {
 	if isMessages(path) {
 		return failure(path, status, body)
@@ -145,7 +144,6 @@ func (r *engine) sleep(ctx context.Context, e api.Endpoint, path string) error {
 
 func (r *engine) Kept() api.Tokens { return api.Tokens(r.kept.Load()) }
 
-// Wake returns the token that the engine generates before it answers.
 func (r *engine) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
 	raw, err := r.client.call(ctx, http.MethodPost, e, "/wake_up", nil)
 	if err != nil || r.cfg.CanaryTokens <= 0 {
@@ -155,12 +153,12 @@ func (r *engine) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()
 		Token *int32 `json:"token"`
 	}
 	if json.Unmarshal(raw, &woken) != nil || woken.Token == nil {
-		return Answer{}, nil // it is awake, without a token
+		return Answer{}, nil
 	}
 	return Answer{By: "/wake_up", Text: strconv.Itoa(int(*woken.Token))}, nil
 }
 
-// Canary makes an awake engine generate the token of a wake. Adapters have no canary.
+// Canary generates the token of a wake. Adapters have none.
 func (r *engine) Canary(ctx context.Context, e api.Endpoint, adapter api.ModelName) (Answer, error) {
 	if adapter != "" {
 		return Answer{}, nil
@@ -183,7 +181,7 @@ func (r *engine) Describe(ctx context.Context, e api.Endpoint) (api.ModelFacts, 
 	}
 	err := r.client.ask(ctx, http.MethodPost, e, "/api/show", map[string]any{"model": r.cfg.Model}, &said)
 	if words := strings.Fields(said.Parameters); len(words) > 1 && words[0] == "num_ctx" {
-		said.Context, _ = strconv.Atoi(words[1]) // 0: unknown
+		said.Context, _ = strconv.Atoi(words[1])
 	}
 	return said.ModelFacts, err
 }

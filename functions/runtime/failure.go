@@ -9,7 +9,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// complaint is the relevant part of a server's error.
 type complaint struct {
 	Message json.RawMessage `json:"message"`
 	Type    json.RawMessage `json:"type"`
@@ -46,7 +45,6 @@ func failure(path string, status int, body []byte) []byte {
 
 func isMessages(path string) bool { return api.ShapeOf(path) == api.ShapeMessages }
 
-// understood parses an error, and reports whether its shape is right for the path.
 func understood(path string, status int, body []byte) (e *api.Error, right bool) {
 	var outer struct {
 		Error  json.RawMessage `json:"error"`
@@ -74,7 +72,7 @@ func understood(path string, status int, body []byte) (e *api.Error, right bool)
 	return e, right
 }
 
-// proper reports whether c has OpenAI's types: strings, and null for param and code.
+// proper reports whether c has OpenAI's types.
 func (c complaint) proper() bool {
 	for _, raw := range []json.RawMessage{c.Message, c.Type} {
 		if _, isText := str(raw); !isText {
@@ -102,7 +100,7 @@ func (c complaint) into(e *api.Error) {
 
 func str(raw json.RawMessage) (string, bool) { return text(raw, len(raw) > 0) }
 
-// detail decodes FastAPI's detail: a text, or a list of errors with their places.
+// detail decodes FastAPI's detail.
 func detail(raw json.RawMessage) (message, param string) {
 	if s, isText := str(raw); isText {
 		return s, ""
@@ -123,7 +121,6 @@ func detail(raw json.RawMessage) (message, param string) {
 	return list[0].Message, param
 }
 
-// readable returns the message of a body that is no known JSON.
 func readable(status int, body []byte) string {
 	s := strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), 500)]), "\uFFFD"))
 	if s == "" || strings.HasPrefix(s, "<") {

@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// httpServer runs any HTTP server. It is up when its probe succeeds or, without a probe, when it accepts connections. It does not sleep in
+// httpServer runs any HTTP server. It is up when its probe succeeds or, without one, when it accepts connections. It does not sleep in
 // place, and has no canary.
 type httpServer struct {
 	Plain
@@ -26,7 +26,6 @@ type httpServer struct {
 	http   *http.Client
 }
 
-// probeTimeout bounds one attempt.
 const probeTimeout = 5 * time.Second
 
 func newHTTP(cfg Config, c *client) (Runtime, error) {
@@ -42,7 +41,7 @@ func (r *httpServer) Launch(model string) (Launch, error) {
 	return r.server.Launch(model)
 }
 
-// Probe runs the probe's command, or requests its path as Kubernetes does: 200 to 399 is success. Without either it connects.
+// Probe takes 200 to 399 for success, as Kubernetes does.
 func (r *httpServer) Probe(ctx context.Context, e api.Endpoint) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -94,7 +93,7 @@ func (r *httpServer) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ fu
 // Keyed is a [Runtime] whose server requires a key, see [WithKey].
 type Keyed interface{ Key() string }
 
-// WithKey returns a transport that adds k's key, if it has one, to requests.
+// WithKey returns a transport that adds k's key, if there is one.
 func WithKey(by http.RoundTripper, k Keyed) http.RoundTripper { return withKey{by, k} }
 
 type withKey struct {
@@ -112,13 +111,12 @@ func (t withKey) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.by.RoundTrip(r)
 }
 
-// keyFile is a server's configuration file with its key, which a command line would show to everybody. It outlives this process, as the
-// server may.
+// keyFile is a server's configuration file with its key, which a command line would show. It outlives this process, as the server may.
 type keyFile struct {
 	path, option string
 
 	mu  sync.Mutex // guards key
-	key string     // empty: not read yet, or none
+	key string     // empty: not read, or none
 }
 
 // make creates the file, unless it exists.
@@ -138,7 +136,7 @@ func (f *keyFile) Key() string {
 	if f.key == "" {
 		raw, err := os.ReadFile(f.path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "" // the server will report the missing key
+			return "" // the server reports it
 		}
 		f.key = strings.TrimSpace(strings.TrimPrefix(string(raw), f.option+":"))
 	}

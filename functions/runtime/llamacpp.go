@@ -69,7 +69,7 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 		if strings.Contains(a.Path, "://") {
 			return Launch{}, fmt.Errorf("runtime llamacpp: adapter %s: it takes adapters at its start only, as GGUF files: give the path of one, not %s", a.Name, a.Path)
 		}
-		if strings.Contains(a.Path, ",") { // it would count as two, and the next adapters would be mixed up
+		if strings.Contains(a.Path, ",") { // it would count as two, and mix up the next adapters
 			return Launch{}, fmt.Errorf("runtime llamacpp: adapter %s: llama-server cuts the path %s at its comma: rename the file", a.Name, a.Path)
 		}
 		args = append(args, "--lora", a.Path)
@@ -77,7 +77,7 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 	return r.launch(e, args, nil)
 }
 
-// ggufFile returns the file to load: path itself, or the only model in that folder, as one file or in shards.
+// ggufFile returns path itself, or the only model in that folder, as one file or in shards.
 func ggufFile(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -100,7 +100,7 @@ func ggufFile(path string) (string, error) {
 	return models[0], nil
 }
 
-// scales returns the field "lora" that applies only the adapter of that name.
+// scales returns the field "lora" that applies only that adapter.
 func (r *llamaCpp) scales(name string) []byte {
 	text := []byte("[")
 	for i, a := range r.cfg.Spec.Adapters {
@@ -114,7 +114,7 @@ func (r *llamaCpp) scales(name string) []byte {
 	return text
 }
 
-// Request applies only the adapter that "model" names. llama-server drops "lora" from Anthropic's requests.
+// Request refuses adapters of Anthropic's requests, in which llama-server drops "lora".
 func (r *llamaCpp) Request(path string, body *jsonfield.Object) *api.Error {
 	if adapters := r.cfg.Spec.Adapters; len(adapters) > 0 {
 		asked, _ := modelOf(body)
@@ -137,7 +137,6 @@ func (r *llamaCpp) Probe(ctx context.Context, e api.Endpoint) error {
 	return r.server.Probe(ctx, e)
 }
 
-// LoadAdapter accepts only those of the server's start.
 func (r *llamaCpp) LoadAdapter(_ context.Context, _ api.Endpoint, a api.Adapter) error {
 	if slices.ContainsFunc(r.cfg.Spec.Adapters, func(d api.Adapter) bool { return d.Name == a.Name }) {
 		return nil
@@ -150,21 +149,21 @@ func (r *llamaCpp) Signals(ctx context.Context, e api.Endpoint) (Signals, error)
 	if err != nil {
 		return s, err
 	}
-	s.MaxAdapters = len(r.cfg.Spec.Adapters) // any of them in any request
+	s.MaxAdapters = len(r.cfg.Spec.Adapters)
 	r.readSlots(ctx, e, &s)
 	s.complete()
 	return s, nil
 }
 
-// readSlots adds the slots' capacity and the tokens in them, which servers before 2026 do not report.
+// readSlots adds what servers before 2026 do not report.
 func (r *llamaCpp) readSlots(ctx context.Context, e api.Endpoint, s *Signals) {
 	var slots []struct {
 		Context    float64  `json:"n_ctx"`
 		Processing bool     `json:"is_processing"`
-		Tokens     *float64 `json:"n_prompt_tokens"` // the tokens in the slot, including generated ones
+		Tokens     *float64 `json:"n_prompt_tokens"` // including generated ones
 	}
 	if r.client.ask(ctx, http.MethodGet, e, "/slots", nil, &slots) != nil || len(slots) == 0 {
-		return // it was started without --slots
+		return // without --slots
 	}
 	capacity, tokens := 0.0, 0.0
 	for _, slot := range slots {

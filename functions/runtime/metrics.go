@@ -24,12 +24,12 @@ type metricNames struct {
 	prompt, generated        string
 	tokens, queued, capacity string
 	times                    map[string]string // histograms, by Signals.Times' names
-	prompts                  string            // histogram of the prompts' tokens
-	blockTokens, blocks      string            // gauges
-	cached                   string            // gauge: blocks in the prefix cache
-	cacheInfo                string            // has the labels sizeLabel and numberLabel
+	prompts                  string
+	blockTokens, blocks      string
+	cached                   string // blocks in the prefix cache
+	cacheInfo                string // with sizeLabel and numberLabel
 	sizeLabel, numberLabel   string
-	adapters                 string // has lists of adapters as labels, a time as value
+	adapters                 string // lists of adapters as labels, a time as value
 	runningLabel, waitLabel  string
 	maxLabel                 string
 }
@@ -72,7 +72,6 @@ var llamaCppMetrics = metricNames{
 	prompt: "llamacpp:prompt_tokens_total", generated: "llamacpp:tokens_predicted_total",
 }
 
-// scrape reads the metrics by the first of the known sets that occurs.
 func scrape(ctx context.Context, c *client, e api.Endpoint, known ...metricNames) (Signals, error) {
 	raw, err := c.call(ctx, http.MethodGet, e, "/metrics", nil)
 	switch {
@@ -162,7 +161,7 @@ func mean(f *dto.MetricFamily) float64 {
 	return sum(f) / float64(n)
 }
 
-// cache returns a block's size, and the number of blocks of all engines.
+// cache returns a block's size, and the number of all engines' blocks.
 func cache(f *dto.MetricFamily, sizeLabel, numberLabel string) (size, number float64) {
 	sizes, numbers := &dto.MetricFamily{}, &dto.MetricFamily{}
 	for _, m := range f.Metric {
@@ -179,7 +178,7 @@ func cache(f *dto.MetricFamily, sizeLabel, numberLabel string) (size, number flo
 	return mean(sizes), sum(numbers)
 }
 
-// readAdapters reads the newest entry: each set of adapters leaves one, and its value is its time.
+// readAdapters reads the newest entry: each set of adapters leaves one, whose value is its time.
 func (n metricNames) readAdapters(f *dto.MetricFamily, s *Signals) {
 	var newest *dto.Metric
 	for _, m := range f.Metric {
@@ -191,7 +190,7 @@ func (n metricNames) readAdapters(f *dto.MetricFamily, s *Signals) {
 		return
 	}
 	s.RunningAdapters, s.WaitingAdapters = list(promtext.Label(newest, n.runningLabel)), list(promtext.Label(newest, n.waitLabel))
-	s.MaxAdapters, _ = strconv.Atoi(promtext.Label(newest, n.maxLabel)) // 0: unknown
+	s.MaxAdapters, _ = strconv.Atoi(promtext.Label(newest, n.maxLabel))
 }
 
 func list(s string) []string {
@@ -216,7 +215,7 @@ func (r *engine) Report(path string, body *jsonfield.Object) relay.Asked {
 	return asked
 }
 
-// Report expects vLLM's fingerprint in the last chunk, which is the one with the usage if that is asked for.
+// Report expects vLLM's fingerprint in the last chunk, which has the usage if that is asked for.
 func (r *vllm) Report(path string, body *jsonfield.Object) relay.Asked {
 	if has(r.cfg.Spec.Args, "--enable-force-include-usage") { // all clients get it
 		return relay.Asked{}
@@ -243,7 +242,7 @@ func (s *server) Report(path string, body *jsonfield.Object) relay.Asked {
 	return reportUsage(path, body, false, false)
 }
 
-// Report expects that each chunk of a completion has an empty usage once it is asked for.
+// Report expects an empty usage in each chunk of a completion.
 func (r *ollama) Report(path string, body *jsonfield.Object) relay.Asked {
 	if body.Err() != nil {
 		return relay.Asked{}
@@ -255,7 +254,6 @@ func (r *ollama) Report(path string, body *jsonfield.Object) relay.Asked {
 	return asked
 }
 
-// Report asks for timings, which have the tokens, with each chunk.
 func (r *llamaCpp) Report(path string, body *jsonfield.Object) relay.Asked {
 	switch path {
 	case "/v1/chat/completions", "/v1/completions", "/v1/responses", "/completion", "/infill":
@@ -277,8 +275,7 @@ const (
 	withEach = "continuous_usage_stats"
 )
 
-// reportUsage asks for the usage of a stream of OpenAI's API, with each: in each chunk. With always the server reports it at the end
-// unasked.
+// reportUsage asks for a stream's usage, with each in each chunk. always: the server reports it at the end unasked.
 func reportUsage(path string, body *jsonfield.Object, each, always bool) (asked relay.Asked) {
 	stream, _ := body.Find("stream")
 	if path != "/v1/chat/completions" && path != "/v1/completions" || string(stream) != "true" {
@@ -307,7 +304,7 @@ func reportUsage(path string, body *jsonfield.Object, each, always bool) (asked 
 	return asked
 }
 
-// switched returns a field that is true, false or null; known is false for any other value.
+// switched returns a field that is true, false or null; known: it is.
 func switched(options *jsonfield.Object, name string) (on, known bool) {
 	v, found := options.Find(name)
 	return string(v) == "true", !found || string(v) == "true" || string(v) == "false" || string(v) == "null"

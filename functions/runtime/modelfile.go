@@ -96,7 +96,6 @@ func (r *recipe) add(i instruction, dir string) error {
 	return nil
 }
 
-// addModel handles FROM: a file, a folder with one, or a name.
 func (r *recipe) addModel(from, dir string) error {
 	if r.from != "" {
 		return errors.New("FROM: there is one already that names a model")
@@ -124,7 +123,7 @@ func (r *recipe) addModel(from, dir string) error {
 	if r.files == nil {
 		r.files = map[string]string{}
 	}
-	r.files[fmt.Sprintf("model-%d.gguf", len(r.files))] = path // a second one is a projector
+	r.files[fmt.Sprintf("model-%d.gguf", len(r.files))] = path // the second is a projector
 	return nil
 }
 

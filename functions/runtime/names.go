@@ -14,12 +14,12 @@ import (
 
 // names are the clients' names of a model, and the server's own. It is safe for many goroutines.
 type names struct {
-	clients []string // the first is the model's own
-	// learn: the server is asked for its name; else it accepts the clients' names.
+	clients []string // the model's own first
+	// learn: the server is asked for its name; else it accepts the clients'.
 	learn bool
-	// declared is the server's name as the function gives it.
+	// declared is the server's name in the function's declaration.
 	declared string
-	own      atomic.Pointer[ownName] // nil: not known, or not needed
+	own      atomic.Pointer[ownName] // nil: unknown, or not needed
 }
 
 type ownName struct {
@@ -27,7 +27,6 @@ type ownName struct {
 	json []byte
 }
 
-// clientNames returns the model's name, its aliases and the default, each once.
 func clientNames(cfg Config) []string {
 	out := []string{string(cfg.Model)}
 	for _, n := range append(slices.Clone(cfg.Aliases), api.DefaultModel) {
@@ -47,7 +46,6 @@ func (n *names) set(own string) {
 	n.own.Store(&ownName{own, raw})
 }
 
-// forget makes the next launch learn the name again.
 func (n *names) forget() { n.set(n.declared) }
 
 // at returns the name for calls to the server.
@@ -71,7 +69,7 @@ func (n *names) at(ctx context.Context, c *client, e api.Endpoint) (string, erro
 
 func (n *names) known(name string) bool { return slices.Contains(n.clients, name) }
 
-// rename replaces a client's name in "model" by the server's own. Any other name is left to the server.
+// rename replaces a client's name in "model" by the server's own.
 func (n *names) rename(body *jsonfield.Object) {
 	own := n.own.Load()
 	if own == nil {
@@ -96,7 +94,7 @@ func none(raw []byte, found bool) bool {
 	return !found || string(raw) == "null" || string(raw) == `""`
 }
 
-// named is rename that also sets a missing name, for servers that require one.
+// named also sets a missing name.
 func (n *names) named(path string, body *jsonfield.Object) {
 	if own := n.own.Load(); own != nil && strings.HasPrefix(path, "/v1/") && none(body.Find("model")) {
 		body.Set("model", own.json)

@@ -32,7 +32,7 @@ type ollama struct {
 	mu     sync.Mutex // guards the fields below, which belong to this launch
 	origin origin
 	ready  bool // the server has the model
-	embeds bool // the model can't generate
+	embeds bool // it can't generate
 }
 
 var ollamaReserved = because(
@@ -122,7 +122,7 @@ func (r *ollama) begin(from origin) {
 	r.set(from.name)
 }
 
-// store returns the folders of existing models: the environment's, else the defaults of Ollama's command line and Linux package.
+// store returns where models may be: the environment's folder, else the defaults of Ollama's command line and Linux package.
 func (r *ollama) store() []string {
 	env := slices.Concat(r.cfg.Env, r.cfg.Spec.Env)
 	if dir := process.Variable(env, "OLLAMA_MODELS"); dir != "" {
@@ -135,13 +135,11 @@ func (r *ollama) store() []string {
 	return append(dirs, "/usr/share/ollama/.ollama/models")
 }
 
-// Probe loads the model if need be.
 func (r *ollama) Probe(ctx context.Context, e api.Endpoint) error {
 	_, err := r.ask(ctx, e, probePrompt, map[string]any{"num_predict": 1})
 	return err
 }
 
-// Canary loads the model if need be.
 func (r *ollama) Canary(ctx context.Context, e api.Endpoint, _ api.ModelName) (Answer, error) {
 	if r.cfg.CanaryTokens <= 0 {
 		return Answer{}, r.Probe(ctx, e)
@@ -173,7 +171,7 @@ func (r *ollama) ask(ctx context.Context, e api.Endpoint, prompt string, options
 	return answer, nil
 }
 
-// ensure creates the model if the server lacks it, and returns its name.
+// ensure creates a missing model, and returns its name.
 func (r *ollama) ensure(ctx context.Context, e api.Endpoint) (string, error) {
 	r.mu.Lock()
 	from, ready := r.origin, r.ready
@@ -188,7 +186,7 @@ func (r *ollama) ensure(ctx context.Context, e api.Endpoint) (string, error) {
 	case Missing(err):
 		err = fmt.Errorf("the server does not have the model %s: pull it there, or set the reference ollama://%s to have it fetched: %w", from.name, from.name, err)
 	case err != nil && !answered(err) && from.recipe != nil:
-		// While it does not listen yet, compute the digests.
+		// Until it listens, compute the digests.
 		err = errors.Join(err, r.maker.measure(ctx, from.recipe))
 	}
 	if err != nil {
@@ -233,7 +231,6 @@ func (r *ollama) embed(ctx context.Context, e api.Endpoint, name, prompt string)
 	return inNumbers("/api/embed", answer.Embeddings[0]), nil
 }
 
-// Pauses between checks of the loaded models.
 const (
 	firstLook  = 5 * time.Millisecond
 	laterLooks = 100 * time.Millisecond
@@ -285,7 +282,7 @@ func (r *ollama) Describe(ctx context.Context, e api.Endpoint) (facts api.ModelF
 	return facts, err
 }
 
-// loaded returns the model's entry if it is in memory, else nil.
+// loaded returns nil for a model that is not in memory.
 func (r *ollama) loaded(ctx context.Context, e api.Endpoint, name string) (*ollamaListed, error) {
 	return r.listed(ctx, e, "/api/ps", name)
 }
@@ -308,7 +305,7 @@ func (r *ollama) listed(ctx context.Context, e api.Endpoint, path, name string) 
 // alone are the families whose requests Ollama runs one at a time, whatever its settings (Ollama 0.17, server/sched.go).
 var alone = []string{"mllama", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_omni"}
 
-// Signals returns the tokens that the KV cache holds: one context per concurrent request. Ollama reports nothing else.
+// Signals returns the KV cache's tokens, one context per concurrent request: Ollama reports nothing else.
 func (r *ollama) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
 	r.mu.Lock()
 	name, embeds := r.origin.name, r.embeds

@@ -30,7 +30,7 @@ type measured struct {
 	digest string
 }
 
-// make gives the server the recipe's files, without a copy if its store is reachable.
+// make makes no copy if the server's store is reachable.
 func (m *maker) make(ctx context.Context, e api.Endpoint, from origin) error {
 	request := maps.Clone(from.recipe.fields)
 	if request == nil {
@@ -59,7 +59,6 @@ func (m *maker) make(ctx context.Context, e api.Endpoint, from origin) error {
 	return nil
 }
 
-// measure computes digests ahead of time.
 func (m *maker) measure(ctx context.Context, r *recipe) error {
 	for _, files := range []map[string]string{r.files, r.adapters} {
 		for _, path := range files {
@@ -99,7 +98,6 @@ func (m *maker) give(ctx context.Context, e api.Endpoint, path, store string) (s
 	return digest, err
 }
 
-// digest returns a file's SHA-256, cached while its size and time stay.
 func (m *maker) digest(ctx context.Context, path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 type origin struct {
-	name   string  // the server's
+	name   string
 	store  string  // OLLAMA_MODELS
 	recipe *recipe // how to create the model; nil: the store has it
 }
@@ -25,7 +25,7 @@ type recipe struct {
 	from     string            // a model of the store; empty: made of files
 	files    map[string]string // by their names for the server
 	adapters map[string]string
-	fields   map[string]any // of the request
+	fields   map[string]any
 }
 
 // ollamaModel resolves a model, as declared or fetched:
@@ -76,7 +76,6 @@ func ollamaModel(model, name string, stores []string, own string) (origin, error
 	return origin{name: name, store: own, recipe: made}, nil
 }
 
-// madeName returns the name for a created model.
 func madeName(client string) string {
 	if validName().MatchString(client) {
 		return client
@@ -91,7 +90,7 @@ func canonical(name string) string {
 	return strings.ToLower(filepath.Join(dir, file))
 }
 
-// manifestPath returns a manifest's place in a store, with the default host, namespace and tag that the name omits.
+// manifestPath includes the default host, namespace and tag that the name omits.
 func manifestPath(name string) (dir, tag string) {
 	name, tag = strings.TrimPrefix(name, "https://"), "latest"
 	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
@@ -175,7 +174,7 @@ func IsGGUF(path string) (bool, error) {
 	return bytes.Equal(magic, []byte("GGUF")), nil
 }
 
-// borrow creates a store with links to another's model, so that models made from it stay out of the other.
+// borrow links another store's model, so that models made from it stay out of that store.
 func borrow(name string, stores []string, own string) error {
 	from, err := inStore(name, stores)
 	if err != nil {
@@ -223,7 +222,7 @@ func blobName(digest string) (string, error) {
 	return strings.Replace(digest, ":", "-", 1), nil
 }
 
-// link makes to a hard link or, across file systems, a symbolic link to a file, unless it exists.
+// link makes to a hard link or, across file systems, a symbolic one.
 func link(from, to string) error {
 	from, err := filepath.EvalSymlinks(from)
 	if err != nil {

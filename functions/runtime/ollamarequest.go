@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Request also sets the model's name if the client names none. Ollama ignores the case of fields.
+// Request sets the model's name even if the client names none. Ollama ignores the case of fields.
 func (r *ollama) Request(path string, body *jsonfield.Object) *api.Error {
 	switch raw := body.Bytes(); {
 	case len(bytes.TrimSpace(raw)) == 0:
@@ -29,7 +29,7 @@ func (r *ollama) Request(path string, body *jsonfield.Object) *api.Error {
 	}
 	name := "model"
 	raw, found := body.Find(name)
-	if none(raw, found) && strings.HasPrefix(path, "/api/") { // Ollama's own API has an old field too, and its command line writes both
+	if none(raw, found) && strings.HasPrefix(path, "/api/") { // the old field, which Ollama's command line sends too
 		if old, there := body.Find("name"); there {
 			name, raw, found = "name", old, true
 		}
@@ -51,7 +51,6 @@ func (r *ollama) Request(path string, body *jsonfield.Object) *api.Error {
 	return nil
 }
 
-// refuse returns an error if asked is no name of the model.
 func (r *ollama) refuse(asked string, own *ownName) *api.Error {
 	if r.known(strings.TrimSuffix(asked, ":latest")) || canonical(asked) == canonical(own.name) {
 		return nil
@@ -59,7 +58,7 @@ func (r *ollama) refuse(asked string, own *ownName) *api.Error {
 	return unknownModel(asked, &r.names)
 }
 
-// Stream asks for a stream if the client wants none: without one, Ollama's OpenAI API does not report times.
+// Stream asks for a stream if the client wants none: else Ollama's OpenAI API does not report times.
 func (r *ollama) Stream(path string, body *jsonfield.Object) bool {
 	body.Fold = true
 	if path != "/v1/chat/completions" && path != "/v1/completions" || body.Err() != nil {
@@ -76,7 +75,7 @@ func (r *ollama) Stream(path string, body *jsonfield.Object) bool {
 	return true
 }
 
-// form is Request for a multipart form (audio).
+// form is Request for audio.
 func (r *ollama) form(body *jsonfield.Object) (refused *api.Error) {
 	own := r.own.Load()
 	if own == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// reserved are options that the adapter sets itself, or that change where or what the server serves, each with advice.
+// reserved are options that the adapter sets, or that change where or what the server serves, with advice.
 type reserved map[string]string
 
 const (
@@ -28,7 +28,7 @@ const (
 	adapters  = "declare the adapters with the function instead"
 )
 
-// because builds the set from pairs: an advice, and its names, separated by spaces.
+// because takes pairs: an advice, and its names, separated by spaces.
 func because(pairs ...string) reserved {
 	r := reserved{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -39,16 +39,15 @@ func because(pairs ...string) reserved {
 	return r
 }
 
-// nowhere is a host that can't exist (RFC 6761): with it as the only allowed host a server fetches nothing.
+// nowhere can't exist (RFC 6761): as the only allowed host it lets a server fetch nothing.
 const nowhere = "media.invalid"
 
-// mediaDomains returns vLLM's and SGLang's option for the hosts that they may fetch from.
 func mediaDomains(hosts []string) []string {
 	args := []string{"--allowed-media-domains"}
 	for _, h := range hosts {
 		name, err := url.Parse("http://" + h)
 		if err != nil {
-			continue // it matches nothing
+			continue
 		}
 		args = append(args, name.Hostname())
 	}
@@ -58,7 +57,6 @@ func mediaDomains(hosts []string) []string {
 	return args
 }
 
-// without removes the reserved variables from an inherited environment.
 func (r reserved) without(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
@@ -81,7 +79,7 @@ func (r reserved) refuse(spec api.Runtime) error {
 	return nil
 }
 
-// option returns the documented name of an argument that is an option, else "": "--max_len=5" is --max-len.
+// option returns an option's documented name, else "": "--max_len=5" is --max-len.
 func option(arg string) string {
 	if !strings.HasPrefix(arg, "-") {
 		return ""
@@ -97,7 +95,7 @@ func has(args []string, options ...string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool { return slices.Contains(options, option(arg)) })
 }
 
-// ValuesOf yields the index and the value of each of the named options.
+// ValuesOf yields index and value of each of the named options.
 func ValuesOf(args []string, names ...string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		for i, arg := range args {

@@ -16,17 +16,15 @@ import (
 
 type question struct {
 	model  string
-	lora   string // SGLang's name of an adapter; empty: none
+	lora   string // SGLang's name of an adapter
 	prompt string
 	tokens int // at most
-	probs  int // log probabilities per position; 0: none
+	probs  int // log probabilities per position
 }
 
 type way struct {
-	path string
-	// body is without the model.
-	body func(q question) map[string]any
-	// shows returns the answer without By.
+	path  string
+	body  func(q question) map[string]any
 	shows func(raw []byte) (Answer, error)
 }
 
@@ -52,16 +50,14 @@ var ways = []way{
 	}, ranked},
 }
 
-// probePrompt may get any answer.
 const probePrompt = "a"
 
-// probe makes the server compute one token in a way that it supports.
 func (c *client) probe(ctx context.Context, e api.Endpoint, model string) error {
 	_, err := c.show(ctx, e, question{model: model, prompt: probePrompt, tokens: 1})
 	return err
 }
 
-// show asks in a way that the server supports; if it supports none, or does not know the model yet, the next call tries all again.
+// show remembers the way that worked; if none does, or the model is not known yet, the next call tries all again.
 func (c *client) show(ctx context.Context, e api.Endpoint, q question) (Answer, error) {
 	var first error
 	for i := int(c.way.Load()); i < len(ways); i++ {
@@ -100,8 +96,7 @@ func (c *client) try(ctx context.Context, e api.Endpoint, w way, q question) (An
 	return answer, nil
 }
 
-// incapable reports whether err means that the server or its model does not support a way. A 404 may also mean an unknown model; then every
-// way fails so.
+// incapable reports whether the server or its model does not support a way. A 404 may also mean an unknown model; then every way fails so.
 func incapable(err error) bool {
 	var status *statusError
 	return Missing(err) || errors.As(err, &status) && status.status == http.StatusBadRequest &&
@@ -116,7 +111,7 @@ func generated(raw []byte) (Answer, error) {
 			Message struct {
 				Content   string `json:"content"`
 				Reasoning string `json:"reasoning_content"`
-				Thoughts  string `json:"reasoning"` // vLLM's name for the same
+				Thoughts  string `json:"reasoning"` // vLLM's name
 			} `json:"message"`
 			FinishReason string          `json:"finish_reason"`
 			LogProbs     json.RawMessage `json:"logprobs"`
@@ -141,7 +136,7 @@ func generated(raw []byte) (Answer, error) {
 	return answer, nil
 }
 
-// logProbs returns the most likely tokens' log probabilities at each position, descending; nil if the format is unknown.
+// logProbs returns the most likely tokens' at each position, descending; nil: unknown format.
 func logProbs(raw json.RawMessage) (all []float64) {
 	var l struct {
 		Text []map[string]float64 `json:"top_logprobs"` // of a completion
@@ -171,7 +166,6 @@ func logProbs(raw json.RawMessage) (all []float64) {
 	return all[:min(len(all), canaryNumbers)]
 }
 
-// embedded requires a vector, as numbers or as base64.
 func embedded(raw []byte) (Answer, error) {
 	var v struct {
 		Data []struct {
@@ -189,7 +183,7 @@ func embedded(raw []byte) (Answer, error) {
 	return inNumbers("", numbers), nil
 }
 
-// ranked requires a score. SGLang answers with a bare list.
+// ranked also reads SGLang's bare list.
 func ranked(raw []byte) (Answer, error) {
 	var v struct {
 		Results []struct {

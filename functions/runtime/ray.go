@@ -31,37 +31,36 @@ import (
 //  1. The first one starts the Ray ("ray start"), unless somebody else has.
 //  2. Once Ray's REST interface answers, the application is declared.
 //  3. It is read now and then. If Ray can't import or start it, it has ended.
-//  4. A stop removes it and waits until it is gone. A shared Ray ends with this process, whose shim ends it.
+//  4. A stop removes it and waits until it is gone. A shared Ray ends with this process.
 //
-// A write replaces the list of all applications, so each reads, merges and writes under a lock of this user on this machine. What writers
-// elsewhere declare in between is lost; what they drop is declared again by its instance.
+// A write replaces the list of all applications, so each reads, merges and writes under a lock of this user on this machine. What others
+// declare in between is lost; what they drop is declared again.
 type ray struct {
-	serve     api.Endpoint // of its applications
+	serve     api.Endpoint
 	dashboard api.Endpoint
-	token     string   // of the dashboard; empty: none
-	dir       string   // of its files and the lock
+	token     string // of the dashboard; empty: none
+	dir       string
 	lock      string   // a file's name
-	ports     []string // of Serve, dashboard and clients; nil: somebody else starts it
+	ports     []string // Serve, dashboard, clients; nil: somebody else starts it
 	client    *client
 	known     atomic.Bool  // Serve was seen
 	running   atomic.Int64 // applications of this process
 	output    *process.Log
 
 	mu   sync.Mutex    // guards head
-	head process.Child // nil: not started yet, or not here
+	head process.Child // nil: not started, or not here
 }
 
 const (
-	rayOften, raySeldom = 250 * time.Millisecond, 5 * time.Second // between looks at an application that starts or ends, and that runs
+	rayOften, raySeldom = 250 * time.Millisecond, 5 * time.Second // between looks at an application that changes, and that runs
 	rayPatience         = time.Minute                             // for a call (the first starts Serve), and for an application to leave
 	rayPath             = "/api/serve/applications/"
 	rayDeleting         = "DELETING"
-	rayLines            = 50 // of its output
+	rayLines            = 50
 )
 
 func (c *ray) Key() string { return c.token }
 
-// newRay returns a Ray that is still to be started.
 func newRay(by http.RoundTripper) (c *ray, err error) {
 	c = &ray{token: rand.Text(), lock: "lock", output: process.NewLog(rayLines, nil)}
 	c.client = &client{http: &http.Client{Transport: WithKey(by, c)}}
@@ -81,10 +80,10 @@ func newRay(by http.RoundTripper) (c *ray, err error) {
 
 var shared = struct {
 	sync.Mutex
-	rays map[string]*ray // by their command
+	rays map[string]*ray // by command
 }{rays: map[string]*ray{}}
 
-// sharedRay returns the Ray of all instances in this process with the same command.
+// sharedRay returns this process's Ray for a command.
 func sharedRay(command string, by http.RoundTripper) (c *ray, err error) {
 	shared.Lock()
 	defer shared.Unlock()
@@ -96,7 +95,7 @@ func sharedRay(command string, by http.RoundTripper) (c *ray, err error) {
 	return c, err
 }
 
-// rayAt returns the Ray whose dashboard is at an address. It blocks until that answers, or for some seconds.
+// rayAt blocks until the dashboard at an address answers, or for some seconds.
 func rayAt(address, token string, by http.RoundTripper) (*ray, error) {
 	e, err := api.ParseEndpoint(address)
 	c := &ray{dashboard: e, token: token, dir: os.TempDir(), lock: fmt.Sprintf("rouse-ray-%d-%s.lock", os.Getuid(), url.PathEscape(string(e)))}
@@ -112,11 +111,11 @@ func rayAt(address, token string, by http.RoundTripper) (*ray, error) {
 	}
 	_, address = e.Network()
 	host, _, _ := net.SplitHostPort(address)
-	c.serve = api.Endpoint("http://" + net.JoinHostPort(host, strconv.Itoa(cmp.Or(d.HTTP.Port, 8000)))) // Serve's own default
+	c.serve = api.Endpoint("http://" + net.JoinHostPort(host, strconv.Itoa(cmp.Or(d.HTTP.Port, 8000)))) // Serve's default
 	return c, nil
 }
 
-// options returns those of "ray start". Memory decides which applications run at once, not Ray's count of processors.
+// options are for "ray start". Memory decides which applications run at once, not Ray's count of processors.
 func (c *ray) options() []string {
 	return []string{
 		"start", "--head", "--block", "--port=0", "--num-cpus=1000", "--dashboard-host=127.0.0.1", "--dashboard-port=" + c.ports[1],
@@ -124,7 +123,7 @@ func (c *ray) options() []string {
 	}
 }
 
-// env asks for a token (since Ray 2.52), as callers of Ray run programs as this user, and starts workers only when needed.
+// env asks for a token (since Ray 2.52), as callers of Ray run programs as this user.
 func (c *ray) env() []string {
 	return []string{"RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN=" + c.token, "RAY_prestart_worker_first_driver=0"}
 }
@@ -143,7 +142,7 @@ func (c *ray) ended() bool {
 	return c.head != nil && c.head.Status() != ""
 }
 
-// rayDetails describes Serve (Ray 2.60, serve/schema.py, ServeInstanceDetails).
+// rayDetails is Ray 2.60's ServeInstanceDetails (serve/schema.py).
 type rayDetails struct {
 	Controller struct {
 		Node string `json:"node_id"`
@@ -155,11 +154,11 @@ type rayDetails struct {
 	Applications map[string]struct {
 		Status   string          `json:"status"`
 		Message  string          `json:"message"`
-		Declared json.RawMessage `json:"deployed_app_config"` // null: started by a program; declarations leave it alone
+		Declared json.RawMessage `json:"deployed_app_config"` // null: started by a program, and left alone by declarations
 	} `json:"applications"`
 }
 
-// read fails if Serve was seen and Ray reports nothing: its controller did not answer in time.
+// read fails if Serve was seen and Ray reports nothing: the controller did not answer in time.
 func (c *ray) read(ctx context.Context) (d rayDetails, err error) {
 	err = c.client.ask(ctx, http.MethodGet, c.dashboard, rayPath, nil, &d)
 	if d.Controller.Node != "" {
@@ -203,7 +202,7 @@ func (c *ray) write(apps rayApplications, out bool) error {
 
 type rayApplications struct {
 	ray      *ray
-	alone    bool           // ray ends with them
+	alone    bool
 	declared map[string]any // by name; one, unless alone
 	settings map[string]any // for a Ray without Serve
 }
@@ -219,7 +218,7 @@ type rayApplication struct {
 	status        string // written before exited is closed
 }
 
-// deploy declares applications without waiting for them. start starts the Ray, if need be.
+// deploy does not wait for the applications. start starts the Ray, if need be.
 func (apps rayApplications) deploy(s process.Spec, start func(process.Spec) (process.Child, error)) (_ process.Child, err error) {
 	c, a := apps.ray, &rayApplication{rayApplications: apps, say: s.Lines, exited: make(chan struct{})}
 	c.mu.Lock()
@@ -336,7 +335,7 @@ func (a *rayApplication) CPU() (time.Duration, error) {
 	return 0, errors.ErrUnsupported
 }
 
-// Memory is an equal part of the Ray's for each application of this process.
+// Memory is an equal part of the Ray's.
 func (a *rayApplication) Memory() (all api.Bytes, shared api.SharedMemory, err error) {
 	if a.Child == nil {
 		return 0, shared, fmt.Errorf("measure the memory of an application in another's Ray: %w", errors.ErrUnsupported)

@@ -1,19 +1,16 @@
-// Package runtime knows the model servers: how each starts, where it listens, how to
-// check that it computes, how it sleeps, wakes, loads adapters and reports its load, and
-// how its HTTP differs from the OpenAI API. It starts no process and keeps no state of
-// an instance; package supervise does.
+// Package runtime knows the model servers: how each starts, listens, sleeps, wakes, loads adapters and reports its load,
+// and how its HTTP differs from the OpenAI API. It starts no process and keeps no state of an instance; package supervise does.
 //
-// A runtime is used in this order, by one goroutine at a time except for its
-// [Dialect] and [Runtime.Signals]:
+// A runtime is used in this order, by one goroutine at a time except for its [Dialect] and [Runtime.Signals]:
 //
 //  1. [Runtime.Launch] returns the command line and the endpoint of one start.
 //  2. If the launch announces itself, that line of output ends the start.
 //  3. Else [Runtime.Probe] is called until it has computed one token: health paths answer too early.
-//  4. [Runtime.Sleep], of a drained server, and [Runtime.Wake] are called, if [Traits] say that it has them.
+//  4. [Runtime.Sleep], of a drained server, and [Runtime.Wake] are called, if [Traits] allow it.
 //
 // A server that another process of the same instance has launched is used from step 3 on.
 //
-// Servers have calls that need no key and can do anything, so they listen where only this instance reaches them.
+// Servers have calls that need no key and can do anything, so only this instance may reach them.
 // Options that change that are refused; the user's others follow ours. Secrets are never options.
 package runtime
 
@@ -45,25 +42,25 @@ type Launch struct {
 	Endpoint api.Endpoint
 	// Attach says that somebody else starts and stops the server (a sidecar): only Endpoint counts.
 	Attach bool
-	// Announce is the prefix of the output line that says that the runtime listens and has generated a token; empty: it needs a probe.
+	// Announce begins the output line that says that the runtime has generated a token; empty: it needs a probe.
 	Announce string
 }
 
-// Traits are the properties of a runtime that a supervisor needs.
+// Traits are what a supervisor needs to know of a runtime.
 type Traits struct {
-	// Reuses: a connection carries further requests, answered in order, and idle ones delay no other clients.
+	// Reuses: a connection carries further requests, in order, and idle ones delay nobody.
 	Reuses bool
-	// Sleeps: it sleeps in place. Else its process is stopped.
+	// Sleeps in place; else the process is stopped.
 	Sleeps bool
-	// Deepens: it goes from level 1 to 2 without a wake.
+	// Deepens from level 1 to 2 without a wake.
 	Deepens bool
 	// Adapts: LoRA adapters can be loaded and unloaded while it runs.
 	Adapts bool
-	// Brings: it may list adapters among its models that the function does not know of.
+	// Brings: it may list adapters that the function does not know of.
 	Brings bool
 	// Readiness: its probe decides whether it gets requests, also after the start, without a restart.
 	Readiness bool
-	// Room is how many adapters it keeps loaded besides those in its options; 0: unknown or unbounded; negative: none.
+	// Room is how many adapters it keeps besides those in its options; 0: unknown or unbounded; negative: none.
 	Room int
 }
 
@@ -71,50 +68,49 @@ type Traits struct {
 type Runtime interface {
 	Dialect
 	Traits() Traits
-	// Launch prepares a start. model is the reference as declared, or the path of the fetched file or folder.
+	// Launch takes the reference as declared, or the path of the fetched file or folder.
 	Launch(model string) (Launch, error)
 	// Probe generates one token. It fails while the server is not there or loads.
 	Probe(ctx context.Context, e api.Endpoint) error
 	// Sleep puts an idle server to sleep, or deepens its sleep.
 	Sleep(ctx context.Context, e api.Endpoint, level api.Level) error
-	// Canary asks an awake server as one of its adapters, or as the model itself if the name is empty. Without a canary, or if the server
-	// refuses it, it probes, and the answer is empty.
+	// Canary asks an awake server as an adapter, or as the model if the name is empty. It is a probe with an empty answer if there is no
+	// canary, or the server refuses it.
 	Canary(ctx context.Context, e api.Endpoint, adapter api.ModelName) (Answer, error)
-	// Wake wakes a server that sleeps at level, and blocks until it has answered the canary as the model itself; the caller judges the
-	// answer. serves, if not nil, is called when the server accepts requests again, if it does so before that answer.
+	// Wake blocks until the server has answered the canary as the model; the caller judges the answer. serves, if not nil, is called if the
+	// server accepts requests before that.
 	Wake(ctx context.Context, e api.Endpoint, level api.Level, serves func()) (Answer, error)
-	// Reload makes an awake server load its weights again, and forget what it computed. [errors.ErrUnsupported]: only a new start does
-	// that.
+	// Reload makes an awake server load its weights again, and forget what it computed. [errors.ErrUnsupported]: only a new start does.
 	Reload(ctx context.Context, e api.Endpoint) error
 	// LoadAdapter loads a LoRA adapter into an awake server, unless it is loaded. [errors.ErrUnsupported]: it can't while it runs.
 	LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error
 	// UnloadAdapter unloads an adapter, if it is loaded.
 	UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error
-	// Signals reads the server's load. [errors.ErrUnsupported]: it has no metrics, and the caller must count itself.
+	// Signals reads the server's load. [errors.ErrUnsupported]: it has no metrics, and the caller must count.
 	Signals(ctx context.Context, e api.Endpoint) (Signals, error)
 }
 
-// Mover is a [Runtime] whose requests can continue at another instance, if their sender has asked for it ([control.HeaderState]).
+// Mover is a [Runtime] whose requests can continue at another instance ([control.HeaderState]).
 type Mover interface {
 	// Move is Sleep that ends such requests between two steps.
 	Move(ctx context.Context, e api.Endpoint, level api.Level) error
 }
 
-// Tellable is a [Runtime] whose server can report token IDs and accepts them as a prompt, so that its streams can continue elsewhere.
+// Tellable is a [Runtime] whose streams can continue elsewhere: it reports token IDs and accepts them as a prompt.
 type Tellable interface {
-	// Started returns the model of the last start, and the number of starts; empty: this process has not started it.
+	// Started returns the last start's model, and the number of starts; empty: this process has not started it.
 	Started() (model string, times uint64)
 }
 
 // Keeper is a [Runtime] whose server may keep its prefix cache while it sleeps.
 type Keeper interface {
-	// Kept returns how many tokens it kept in the last sleep. It does not block.
+	// Kept returns how many tokens the last sleep kept. It does not block.
 	Kept() api.Tokens
 }
 
 // Yielder is a [Runtime] that can do without an option of ours that its server refuses.
 type Yielder interface {
-	// Yield reads the output of a server that ended before it was ready, and returns what later launches go without; empty: nothing.
+	// Yield reads the output of a server that ended before it was ready, and returns what later launches go without.
 	Yield(output string) (without string)
 }
 
@@ -133,42 +129,40 @@ type Publisher interface {
 type Dialect interface {
 	// Request converts the body of a client's request, JSON or not. An error is the client's fault.
 	Request(path string, body *jsonfield.Object) *api.Error
-	// Failure converts an answer with a status of 400 or more into an OpenAI error body.
+	// Failure converts an answer from status 400 into an OpenAI error body.
 	Failure(path string, status int, body []byte) []byte
 }
 
 // Config describes the runtime.
 type Config struct {
-	Spec api.Runtime
-	// Model is the name that clients use.
+	Spec    api.Runtime
 	Model   api.ModelName
 	Aliases []api.ModelName
-	// Dir is a folder of the instance, for sockets and other files.
+	// Dir is the instance's, for sockets and other files.
 	Dir string
-	// Concurrency is the largest number of concurrent requests; 0: the runtime's default.
+	// Concurrency bounds concurrent requests; 0: the runtime's default.
 	Concurrency int
-	// MaxBody is the largest body that the runtime gets; 0: 64 MiB.
+	// MaxBody bounds bodies; 0: 64 MiB.
 	MaxBody api.Bytes
-	// Port is the port of servers of the kinds command and http that cannot be told one; 0: they get one.
+	// Port is for servers of the kinds command and http that cannot be told one; 0: they get one.
 	Port int
-	// ProbePath is where a server of the kind http answers with success when it is ready; empty: an open port is enough.
+	// ProbePath answers with success when a server of the kind http is ready; empty: an open port is enough.
 	ProbePath string
-	// ProbeCommand, if not empty, replaces ProbePath by a command's success.
+	// ProbeCommand, if not empty, replaces ProbePath.
 	ProbeCommand []string
-	// Devices is the number of GPUs; 0: none, or not known.
+	// Devices is the number of GPUs; 0: none, or unknown.
 	Devices int
-	// Instance is a name that no other instance on the machine has.
+	// Instance is unique on the machine.
 	Instance string
 	Alone    bool
-	// CanaryTokens is the number of tokens that the canary generates; 0: no canary. Our own engine generates one.
+	// CanaryTokens; 0: no canary. Our own engine generates one.
 	CanaryTokens int
-	// Engine is the program that has the subcommand "engine serve".
+	// Engine is the program of "engine serve".
 	Engine string
-	// Tiles is the folder for our own engine's repacked weights, which its processes share; "": the engine's default.
+	// Tiles is the folder for our engine's repacked weights, which its processes share; "": its default.
 	Tiles string
-	// Env is the environment that the runtime inherits; Spec.Env is added to it.
-	Env []string
-	// Transport reaches every [api.Endpoint].
+	// Env is inherited; Spec.Env is added to it.
+	Env       []string
 	Transport http.RoundTripper
 }
 
@@ -176,7 +170,7 @@ var kinds = map[string]struct {
 	reserved reserved
 	// lacks says what a runtime without model, command and endpoint needs; empty: its adapter checks it.
 	lacks string
-	// options also name a model.
+	// options name a model too.
 	options []string
 	adapter func(Config, *client) (Runtime, error)
 }{
@@ -219,7 +213,7 @@ func New(cfg Config) (Runtime, error) {
 	return r, nil
 }
 
-// over reports whether ctx has ended, or its deadline has passed: a dial may fail at the deadline before ctx ends.
+// over reports also a passed deadline, at which a dial may fail before ctx ends.
 func over(ctx context.Context) bool {
 	deadline, set := ctx.Deadline()
 	return ctx.Err() != nil || set && !time.Now().Before(deadline)
@@ -228,9 +222,9 @@ func over(ctx context.Context) bool {
 // Finder is a runtime that can report, before its model is there, why its program can't be executed.
 type Finder interface{ Find() error }
 
-// Await blocks until the server has generated a token. If ctx ends first it returns the last failure, and a permanent one at once. heard is
-// called at the server's first answer of any kind, failed with a failed attempt's reason when that changes, after the first second. Pauses
-// grow from 2 to 200 ms, 2 % of the time waited.
+// Await blocks until the server has generated a token. It returns the last failure when ctx ends, a permanent one at once. heard is called
+// at the first answer of any kind, failed after the first second when the reason changes. Pauses are 2 % of the time waited, from 2 to 200
+// ms.
 func Await(ctx context.Context, r Runtime, e api.Endpoint, heard func(), failed func(error)) error {
 	begin := time.Now()
 	var last error
@@ -258,7 +252,7 @@ func Await(ctx context.Context, r Runtime, e api.Endpoint, heard func(), failed 
 	}
 }
 
-// Plain is embedded by adapters and fakes of servers that need no conversion, and have neither adapters nor metrics.
+// Plain is embedded by adapters and fakes of servers without conversion, adapters and metrics.
 type Plain struct{}
 
 // Request changes nothing.
@@ -287,10 +281,10 @@ func (Plain) Signals(context.Context, api.Endpoint) (Signals, error) {
 	return Signals{}, fmt.Errorf("read the runtime's metrics: it has none: %w", errors.ErrUnsupported)
 }
 
-// stillInUse matches what each of vLLM's workers prints once asleep. The second number covers its whole GPU, including other processes.
+// stillInUse matches what vLLM's workers print once asleep. The second number covers the whole GPU, with other processes.
 var stillInUse = lazyregexp.New(`Sleep mode .*freed -?[0-9.]+ GiB memory, ([0-9.]+) GiB memory is still in use`)
 
-// StillInUse reads a GPU's used memory, by any process, from the line that a server prints after it has fallen asleep.
+// StillInUse reads a GPU's used memory from the line that a server prints once asleep.
 func StillInUse(line []byte) (used api.Bytes, said bool) {
 	if !bytes.Contains(line, []byte("still in use")) {
 		return 0, false
@@ -319,13 +313,13 @@ failed to allocate … buffer
 error in memory profiling … not properly clean
 `
 
-// NoRoom returns the first line of a server's output about too little free GPU memory; empty: there is none.
+// NoRoom returns the first line of output about too little free GPU memory, or "".
 func NoRoom(output string) string { return saying(output, noRoom) }
 
-// isForm reports whether a body is a multipart form (RFC 7578): no JSON begins with two dashes.
+// isForm: no JSON begins with the two dashes of a multipart form (RFC 7578).
 func isForm(body []byte) bool { return bytes.HasPrefix(body, []byte("--")) }
 
-// setInForm replaces a field's values in a multipart form by change's results; it returns anything else unchanged.
+// setInForm replaces a field's values in a multipart form by change's results.
 func setInForm(body []byte, name string, change func(string) string) []byte {
 	first, _, found := bytes.Cut(body, []byte("\r\n"))
 	if !found {
@@ -359,7 +353,7 @@ func setInForm(body []byte, name string, change func(string) string) []byte {
 	return append(out, body[done:]...)
 }
 
-// partValue returns where the value begins in a part that is the named field, else -1.
+// partValue returns where the named field's value begins in a part, else -1.
 func partValue(part []byte, name string) int {
 	head, _, found := bytes.Cut(part, []byte("\r\n\r\n"))
 	if !found {

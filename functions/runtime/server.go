@@ -34,7 +34,6 @@ func (s *server) Failure(path string, status int, body []byte) []byte {
 	return failure(path, status, body)
 }
 
-// fresh resets the knowledge of the server before a launch.
 func (s *server) fresh() {
 	s.client.forget()
 	s.names.forget()
@@ -49,7 +48,6 @@ func (s *server) Sleep(context.Context, api.Endpoint, api.Level) error {
 	return fmt.Errorf("put the server to sleep in place: it can only be stopped: %w", errors.ErrUnsupported)
 }
 
-// Wake is the canary: it never slept in place.
 func (s *server) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
 	return s.Canary(ctx, e, "")
 }
@@ -66,7 +64,6 @@ func (s *server) Probe(ctx context.Context, e api.Endpoint) error {
 	return s.client.probe(ctx, e, model)
 }
 
-// attached returns the launch of a server that somebody else starts.
 func (s *server) attached() (Launch, bool) {
 	if s.cfg.Spec.Endpoint == "" {
 		return Launch{}, false
@@ -79,7 +76,7 @@ func (s *server) Find() error {
 	return err
 }
 
-// find returns the command line, with the first word as a path, and the environment with env.
+// find returns the first word as a path.
 func (s *server) find(env []string) (argv, environment []string, err error) {
 	argv = s.program
 	if len(s.cfg.Spec.Command) > 0 {
@@ -96,7 +93,7 @@ func (s *server) find(env []string) (argv, environment []string, err error) {
 	return append([]string{path}, argv[1:]...), environment, nil
 }
 
-// launch returns a start of the program with our options, then the user's, which win.
+// launch puts our options before the user's, which win.
 func (s *server) launch(e api.Endpoint, options, env []string) (Launch, error) {
 	argv, env, err := s.find(env)
 	if err != nil {
@@ -105,7 +102,7 @@ func (s *server) launch(e api.Endpoint, options, env []string) (Launch, error) {
 	return Launch{Path: argv[0], Args: slices.Concat(argv[1:], options, s.cfg.Spec.Args), Env: env, Endpoint: e}, nil
 }
 
-// launchWith returns a start of the user's command line with its placeholders replaced.
+// launchWith replaces the placeholders in the user's command line.
 func (s *server) launchWith(words *strings.Replacer, e api.Endpoint, env []string) (Launch, error) {
 	filled := server{cfg: s.cfg}
 	for _, list := range []*[]string{&filled.cfg.Spec.Command, &filled.cfg.Spec.Args, &filled.cfg.Spec.Env} {
@@ -145,7 +142,6 @@ func FindProgram(name string, env []string) (string, error) {
 	return "", noProgramf("the program %q is in no folder of PATH (%s): install it, add its folder to the runtime's environment variable PATH, or set the runtime's command to its path", name, path)
 }
 
-// noProgramf returns a permanent error.
 func noProgramf(format string, args ...any) error { return lasting{fmt.Errorf(format, args...)} }
 
 func checkProgram(path string) error {
@@ -160,7 +156,7 @@ func checkProgram(path string) error {
 	return nil
 }
 
-// socket returns an endpoint in the instance's folder, which nobody else can reach, and removes the last start's socket.
+// socket returns an endpoint that nobody else can reach, and removes the last start's socket.
 func (s *server) socket(name string) (e api.Endpoint, path string, err error) {
 	if s.cfg.Dir == "" {
 		return "", "", fmt.Errorf("runtime %s: no folder for its socket", s.cfg.Spec.Kind)
@@ -176,7 +172,6 @@ func (s *server) socket(name string) (e api.Endpoint, path string, err error) {
 	return e, path, nil
 }
 
-// listens returns the server's fixed port, else a free one.
 func (s *server) listens() (e api.Endpoint, port string, err error) {
 	if s.cfg.Port == 0 {
 		return loopback()
@@ -185,7 +180,7 @@ func (s *server) listens() (e api.Endpoint, port string, err error) {
 	return api.Endpoint("http://127.0.0.1:" + port), port, nil
 }
 
-// loopback returns a free port of 127.0.0.1, which everybody on the machine can reach: for servers without sockets.
+// loopback returns a free port, which everybody on the machine can reach: for servers without sockets.
 func loopback() (e api.Endpoint, port string, err error) {
 	port, err = process.FreePort()
 	if err != nil {

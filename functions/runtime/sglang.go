@@ -18,22 +18,21 @@ import (
 // sglang runs SGLang's server on a port of 127.0.0.1, with a key that only the instance has, unless the options name a configuration file.
 //
 // It sleeps by releasing the memory of weights, KV cache and CUDA graphs (SGLang documentation, "--enable-memory-saver"); a busy server
-// fails. With --enable-weights-cpu-backup, which we set, weights stay in host memory at both levels; without it (a sidecar) they are
-// undefined after the wake, and are read from disk. A stop makes level 1 level 2. --no-enable-memory-saver, which is ours, turns sleep in
-// place off.
+// fails. With --enable-weights-cpu-backup, which we set, weights stay in host memory at both levels; without it (a sidecar) they are read
+// from disk at the wake. A stop makes level 1 level 2. --no-enable-memory-saver is our own option.
 //
 // Not every version chooses an adapter by "model", but all do by "lora_path".
 type sglang struct {
 	server
 	publisher
 	sleeps, lora bool
-	secret       *keyFile // nil: the server has none
+	secret       *keyFile // may be nil
 
 	mu         sync.Mutex // guards the fields below, which belong to this launch
 	adapters   []string
-	brought    []api.ModelName // adapters that the server has loaded itself; replaced, never changed
-	batchLoRAs *int            // adapters of a batch; nil: not asked yet
-	weights    string          // where to read weights after a sleep; empty: they are kept
+	brought    []api.ModelName // loaded by the server itself; replaced, never changed
+	batchLoRAs *int            // nil: not asked yet
+	weights    string          // to read after a sleep; empty: they are kept
 }
 
 var sglangReserved = because(
@@ -63,7 +62,7 @@ func newSGLang(cfg Config, c *client) (Runtime, error) {
 	}
 	r.server = newServer(cfg, c, spec.Endpoint != "", "python3", "-m", "sglang.launch_server")
 	if spec.Endpoint == "" {
-		r.set(r.clients[0]) // it has only one name
+		r.set(r.clients[0]) // its only name
 	} else {
 		r.weights = spec.Model
 	}
@@ -168,7 +167,7 @@ func (r *sglang) Canary(ctx context.Context, e api.Endpoint, adapter api.ModelNa
 	return r.canary(ctx, e, "", string(adapter))
 }
 
-// memoryTags are what a sleep releases, and the wake restores; versions ignore those that they do not know.
+// memoryTags are released and restored; versions ignore those that they do not know.
 var memoryTags = map[string][]string{"tags": {"kv_cache", "weights", "cuda_graph"}}
 
 func (r *sglang) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
@@ -182,7 +181,6 @@ func (r *sglang) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
 	return nil
 }
 
-// serverInfo reads the server's options. Servers before 2026 have another path for it.
 func (r *sglang) serverInfo(ctx context.Context, e api.Endpoint, info any) error {
 	err := r.client.ask(ctx, http.MethodGet, e, "/server_info", nil, info)
 	if Missing(err) {
@@ -191,7 +189,7 @@ func (r *sglang) serverInfo(ctx context.Context, e api.Endpoint, info any) error
 	return err
 }
 
-// noteWeights finds out whether the server will have its weights after a wake.
+// noteWeights finds out whether a wake restores the weights.
 func (r *sglang) noteWeights(ctx context.Context, e api.Endpoint) error {
 	var info struct {
 		Saver  *bool  `json:"enable_memory_saver"`
@@ -202,7 +200,7 @@ func (r *sglang) noteWeights(ctx context.Context, e api.Endpoint) error {
 	if Missing(err) {
 		err, info.Model = nil, r.cfg.Spec.Model
 	}
-	kept := r.cfg.Spec.Endpoint == "" // by our option
+	kept := r.cfg.Spec.Endpoint == ""
 	if info.Backup != nil {
 		kept = *info.Backup
 	}
@@ -237,7 +235,7 @@ func (r *sglang) Wake(ctx context.Context, e api.Endpoint, _ api.Level, serves f
 	return shown(ctx, e, r.Canary, serves)
 }
 
-// loadWeights reads the weights from disk, and discards what the undefined ones computed.
+// loadWeights also discards what the undefined weights computed.
 func (r *sglang) loadWeights(ctx context.Context, e api.Endpoint, path string) error {
 	name, _ := hub(path)
 	var answer outcome
@@ -251,7 +249,6 @@ func (r *sglang) loadWeights(ctx context.Context, e api.Endpoint, path string) e
 	return err
 }
 
-// outcome is SGLang's answer to a change.
 type outcome struct {
 	Success *bool  `json:"success"`
 	Message string `json:"message"`
@@ -318,7 +315,7 @@ func (r *sglang) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
 	return s, err
 }
 
-// maxAdapters returns how many adapters a batch may have, which no metric reports. A server that somebody else starts is asked once.
+// maxAdapters is a batch's bound, which no metric reports. A server that somebody else starts is asked once.
 func (r *sglang) maxAdapters(ctx context.Context, e api.Endpoint) int {
 	const loras = 8 // SGLang's default
 	if r.cfg.Spec.Endpoint == "" {

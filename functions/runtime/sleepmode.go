@@ -14,17 +14,16 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// sleepMode makes vLLM's calls to sleep and wake (vLLM documentation, "Sleep Mode"). They need vLLM's developer mode, so only we may reach
-// the port.
+// sleepMode makes vLLM's calls (vLLM documentation, "Sleep Mode"). They need vLLM's developer mode, so only we may reach the port.
 type sleepMode struct {
 	client *client
-	// reload loads what a wake from level 2 lost besides the weights; nil: nothing.
+	// reload loads what a wake from level 2 lost besides the weights; may be nil.
 	reload func(ctx context.Context, e api.Endpoint) error
-	// external says that a connector also keeps the KV cache elsewhere. It is reset with new weights, which not every connector supports.
+	// external: a connector also keeps the KV cache elsewhere, which is reset with new weights. Not every connector can.
 	external bool
 }
 
-// forget discards all cached results of other weights. Versions before vLLM 0.32 do not report success.
+// forget discards all cached results of other weights. vLLM reports success since 0.32.
 func (m sleepMode) forget(ctx context.Context, e api.Endpoint) error {
 	path := "/reset_prefix_cache"
 	if m.external {
@@ -58,8 +57,8 @@ func (m sleepMode) sleep(ctx context.Context, e api.Endpoint, level api.Level) e
 	return err
 }
 
-// wake requires an answer as proof. If that takes long it asks whether the server sleeps: one that accepted the calls and sleeps on blocks
-// requests forever.
+// wake requires an answer. If that takes long it asks whether the server sleeps: one that sleeps on after the calls blocks requests
+// forever.
 func (m sleepMode) wake(ctx context.Context, e api.Endpoint, level api.Level, show func(context.Context, api.Endpoint, api.ModelName) (Answer, error), serves func()) (Answer, error) {
 	if err := m.rouse(ctx, e, level); err != nil {
 		return Answer{}, err
@@ -118,7 +117,6 @@ func (m sleepMode) rouse(ctx context.Context, e api.Endpoint, level api.Level) e
 	return nil
 }
 
-// again makes an awake server read its weights, in place.
 func (m sleepMode) again(ctx context.Context, e api.Endpoint) error {
 	if _, err := m.client.call(ctx, http.MethodPost, e, "/collective_rpc", reloadWeights); err != nil {
 		return err
@@ -155,11 +153,10 @@ func (m sleepMode) asleep(ctx context.Context, e api.Endpoint, expected bool) (b
 //go:embed hopeless.txt
 var hopeless string
 
-// unreadable is Ollama's answer about a file whose format it can't read. If a model does not fit into memory, its log has this too, not its
-// answer.
+// unreadable is Ollama's answer about a file whose format it can't read. A lack of memory has this in the log, not in the answer.
 const unreadable = "unable to load model: "
 
-// Hopeless returns the first line of a server's output about a failure that recurs at every start; empty: there is none.
+// Hopeless returns the first line of output about a failure that recurs at every start, or "".
 func Hopeless(output string) string { return saying(output, hopeless) }
 
 // tooSlow is Ray's message, in lower case, when its start takes over half a minute, a fixed limit.
@@ -168,7 +165,7 @@ const tooSlow = "the current node timed out during startup"
 // TooSlow reports whether a server gave up its start because the machine is busy.
 func TooSlow(output string) bool { return saying(output, tooSlow) != "" }
 
-// saying returns the first line with all parts (between …) of one of the messages, a line each. Lines with # are remarks.
+// saying returns the first line with all parts (between …) of a message; each is a line, or a remark (#).
 func saying(output, messages string) string {
 	all := strings.Split(strings.TrimSpace(messages), "\n")
 	for line := range strings.Lines(output) {
@@ -192,7 +189,6 @@ func inOrder(line, message string) bool {
 	return true
 }
 
-// Permanent reports whether the answer is about a failure that recurs at every start.
 func (e *statusError) Permanent() bool {
 	return strings.HasPrefix(e.message, unreadable) || Hopeless(e.message) != ""
 }
@@ -203,15 +199,14 @@ func Permanent(err error) bool {
 	return errors.As(err, &p) && p.Permanent()
 }
 
-// engineDead is vLLM's answer, in lower case, once its engine has died; vLLM ends some seconds later.
+// engineDead is vLLM's answer, in lower case, some seconds before it ends.
 const engineDead = "enginecore encountered an issue"
 
-// Dying reports whether the server is about to end.
 func (e *statusError) Dying() bool {
 	return e.status == http.StatusInternalServerError && strings.Contains(strings.ToLower(e.message), engineDead)
 }
 
-// Dying reports whether err is a dying server's answer.
+// Dying reports whether err says that the server is about to end.
 func Dying(err error) bool {
 	var d interface{ Dying() bool }
 	return errors.As(err, &d) && d.Dying()

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/promtext"
 )
 
-// Startup records the steps of a start or wake: each ends where the next begins. It is safe for many goroutines.
+// Startup records the steps of a start or wake, one after another. It is safe for many goroutines.
 type Startup struct {
 	began time.Time
 
@@ -28,7 +28,7 @@ func NewStartup() *Startup { return &Startup{began: time.Now()} }
 
 const mostSteps = 24
 
-// Step ends the step under way and begins another; nothing if it is under way, or on a nil Startup.
+// Step ends the step under way and begins another; it does nothing on a nil Startup.
 func (s *Startup) Step(step string) {
 	if s == nil {
 		return
@@ -45,10 +45,10 @@ func (s *Startup) Step(step string) {
 	s.steps = append(s.steps, api.Step{Name: step, After: after})
 }
 
-// shortest is the least duration of a step that is reported although it may have done nothing.
+// shortest is reported although the step may have done nothing.
 const shortest = 50 * time.Microsecond
 
-// End ends the last step and returns all. No Step may follow.
+// End returns all steps. No Step may follow.
 func (s *Startup) End() []api.Step {
 	took := time.Since(s.began)
 	s.mu.Lock()
@@ -77,7 +77,7 @@ func startupOf(ctx context.Context) *Startup {
 	return s
 }
 
-// shown makes a server that accepts requests again answer the canary before others: serves runs while this goroutine waits for the answer.
+// shown has the canary answered before other requests: serves runs while this goroutine waits for the answer.
 func shown(ctx context.Context, e api.Endpoint, show func(context.Context, api.Endpoint, api.ModelName) (Answer, error), serves func()) (Answer, error) {
 	if serves == nil {
 		return show(ctx, e, "")
@@ -92,7 +92,6 @@ func shown(ctx context.Context, e api.Endpoint, show func(context.Context, api.E
 	return answer, err
 }
 
-// stepOf returns the step that a call to a path belongs to; empty: it begins none.
 func stepOf(path string) string {
 	path, query, _ := strings.Cut(path, "?")
 	switch {
@@ -110,23 +109,22 @@ func stepOf(path string) string {
 
 // Signals is a server's load at one moment. Negative numbers are unknown.
 type Signals struct {
-	// Running and Waiting are numbers of requests.
 	Running, Waiting float64
-	// KVUsage is the used share of the KV cache, 0 to 1.
+	// KVUsage is from 0 to 1.
 	KVUsage float64
-	// BlockTokens is the size of a KV block in tokens.
+	// BlockTokens is the size of one.
 	BlockTokens, Blocks float64
-	// Capacity is the size of the KV cache in tokens.
+	// Capacity is the KV cache's, in tokens.
 	Capacity float64
-	// Cached is the number of tokens in the prefix cache.
+	// Cached counts tokens in the prefix cache.
 	Cached float64
-	// Tokens counts running requests' tokens in the KV cache, QueuedTokens those of waiting requests.
+	// Tokens are those of running requests in the KV cache, QueuedTokens of waiting ones.
 	Tokens, QueuedTokens float64
 	// PromptTokens and GeneratedTokens are since the server's start.
 	PromptTokens, GeneratedTokens float64
-	// Times are the server's histograms since its start, by the names below; unknown ones are missing.
+	// Times are since the server's start, by the names below; unknown ones are missing.
 	Times map[string]Histogram
-	// RunningAdapters and WaitingAdapters have requests; nil: unknown. MaxAdapters can be active at once; 0: unknown.
+	// RunningAdapters and WaitingAdapters; nil: unknown. MaxAdapters can be active at once; 0: unknown.
 	RunningAdapters, WaitingAdapters []string
 	MaxAdapters                      int
 }
@@ -157,7 +155,7 @@ const (
 type Histogram struct {
 	Count uint64
 	Sum   float64
-	// Buckets count the observations up to a bound, without the infinite one; empty: only the mean is known.
+	// Buckets have no infinite one; empty: only the mean is known.
 	Buckets map[float64]uint64
 }
 
@@ -176,8 +174,7 @@ func (s *Signals) complete() {
 	}
 }
 
-// readTimes reads the histograms. If the server lacks the time per token of a prompt, it is the mean of 1. the prefills, or 2. the times to
-// the first token.
+// readTimes derives a missing time per prompt token, as the mean of 1. the prefills, or 2. the times to the first token.
 func (n metricNames) readTimes(found promtext.Families, s *Signals) {
 	for name, theirs := range n.times {
 		h, ok := histogram(first(found, theirs))
@@ -200,7 +197,7 @@ func (n metricNames) readTimes(found promtext.Families, s *Signals) {
 	}
 }
 
-// tokensIn returns a reported number of tokens, or 0 if it is not plausible.
+// tokensIn returns 0 for an implausible number.
 func tokensIn(v float64) uint64 {
 	if v > 0 && v < 1e15 {
 		return uint64(v)
@@ -208,7 +205,7 @@ func tokensIn(v float64) uint64 {
 	return 0
 }
 
-// histogram sums those of a server's engines. It rejects invalid ones, such as falling buckets.
+// histogram sums those of a server's engines, and rejects invalid ones, such as falling buckets.
 func histogram(f *dto.MetricFamily) (sum Histogram, ok bool) {
 	if f == nil {
 		return sum, false

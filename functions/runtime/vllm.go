@@ -14,8 +14,7 @@ import (
 )
 
 // vllm runs "vllm serve" on a Unix socket (--uds). Its sleep mode is on, unless --no-enable-sleep-mode is set, or vLLM has refused it for
-// its platform (a CPU): then its process is stopped. Weights move to host memory at level 1, and are dropped at level 2; it can't go from 1
-// to 2 without a wake.
+// its platform (a CPU): then its process is stopped. It can't go from level 1 to 2 without a wake.
 //
 // Sleep needs vLLM's developer mode, which also opens calls that run code: clients must not reach the port.
 type vllm struct {
@@ -23,7 +22,7 @@ type vllm struct {
 	publisher
 	sleeps   atomic.Bool
 	lora     bool
-	external bool // a connector also keeps its KV cache elsewhere
+	external bool // a connector keeps its KV cache elsewhere too
 	started  atomic.Pointer[started]
 }
 
@@ -41,7 +40,7 @@ var vllmReserved = because(
 
 func newVLLM(cfg Config, c *client) (Runtime, error) {
 	spec := cfg.Spec
-	// A Kubernetes Service named vllm sets this variable, which vLLM takes for its own port.
+	// A Kubernetes Service named vllm sets VLLM_PORT, which vLLM takes for its own.
 	cfg.Env = slices.DeleteFunc(cfg.Env, func(kv string) bool { return strings.HasPrefix(kv, "VLLM_PORT=tcp://") })
 	p, args, err := publish(spec.Args, cfg.Dir, has(spec.Args, "--data-parallel-size", "-dp"))
 	if err != nil {
@@ -78,8 +77,7 @@ func (r *vllm) Dying(status int, body []byte) bool {
 	return (&statusError{status: status, message: string(body)}).Dying()
 }
 
-// room returns how many adapters vLLM keeps in host memory or on the device. It is unknown for a server that somebody else starts, which
-// reads dropped ones again.
+// room is that of host memory or the device. A server that somebody else starts reads dropped adapters again.
 func (r *vllm) room() int {
 	if !r.lora || r.cfg.Spec.Endpoint != "" {
 		return 0
@@ -127,7 +125,7 @@ func (r *vllm) Started() (model string, times uint64) {
 	return s.model, s.times
 }
 
-// hub splits hf://org/name@revision into the name and revision that model servers accept. Other references stay.
+// hub splits hf://org/name@revision into what model servers accept. Other references stay.
 func hub(model string) (name, revision string) {
 	rest, found := strings.CutPrefix(model, "hf://")
 	if !found {
@@ -137,7 +135,7 @@ func hub(model string) (name, revision string) {
 	return name, revision
 }
 
-// sharedMemoryEnv disables NCCL's use of too little shared memory (a container's default is 64 MiB), where collectives would fail.
+// sharedMemoryEnv keeps NCCL from too little shared memory (a container's default is 64 MiB), where collectives fail.
 func sharedMemoryEnv(size api.Bytes, known bool) []string {
 	if known && size < api.GiB {
 		return []string{"NCCL_SHM_DISABLE=1"}
@@ -152,8 +150,8 @@ func (r *vllm) Probe(ctx context.Context, e api.Endpoint) error {
 	return r.server.Probe(ctx, e)
 }
 
-// meet wakes a sleeping server that somebody else starts: requests would wait in it forever. Its level is unknown (engine_sleep_state has
-// the last call's); a wake from level 2 works for 1 too.
+// meet wakes a sleeping server that somebody else starts, in which requests would wait forever. Its level is unknown (engine_sleep_state
+// has the last call's); a wake from level 2 works for 1 too.
 func (r *vllm) meet(ctx context.Context, e api.Endpoint) error {
 	if r.cfg.Spec.Endpoint == "" || !r.sleeps.Load() {
 		return nil
@@ -186,7 +184,7 @@ func (r *vllm) Reload(ctx context.Context, e api.Endpoint) error {
 	return r.sleepMode().again(ctx, e)
 }
 
-// reloadAdapters loads every adapter again: vLLM does not know that the device's copies were dropped with the weights.
+// reloadAdapters loads all again: vLLM does not know that the device's copies were dropped with the weights.
 func (r *vllm) reloadAdapters(ctx context.Context, e api.Endpoint) error {
 	if !r.lora {
 		return nil
@@ -227,7 +225,7 @@ func withoutLoRA(err error) error {
 	return err
 }
 
-// noRoute reports whether err is FastAPI's answer for an unknown path: a handler's own 404 looks different.
+// noRoute reports FastAPI's answer for an unknown path: a handler's own 404 looks different.
 func noRoute(err error) bool {
 	return Missing(err) && says(err, `"detail":"not found"`, `"detail":"method not allowed"`)
 }
