@@ -18,7 +18,7 @@ import (
 
 // Config configures a [Cache].
 type Config struct {
-	// Dir is the cache's folder; "": $HOME/.cache/rouse/models.
+	// Dir; "": $HOME/.cache/rouse/models.
 	Dir string
 	// Limit bounds the total size of the cache's files; 0: only the disk does.
 	Limit api.Bytes
@@ -26,25 +26,25 @@ type Config struct {
 	Client *http.Client
 	// Attempts is how often in a row a request is tried without a new byte; 0: 6.
 	Attempts int
-	// Backoff is the wait before the second attempt; it doubles up to 30 s; 0: 500 ms.
+	// Backoff is the first wait, which doubles up to 30 s; 0: 500 ms.
 	Backoff time.Duration
 	// Stall is how long a download may bring nothing; 0: 30 s.
 	Stall time.Duration
-	// MaxAge is how long a finished reference that is not pinned is used without asking its source; 0: it is always asked.
+	// MaxAge is how long a reference that is not pinned is used without asking its source; 0: it is always asked.
 	MaxAge time.Duration
 	// Offline uses only the cache.
 	Offline bool
-	// Free returns the free space of a folder's disk; nil: statfs(2).
+	// Free returns the free space of dir's disk; nil: statfs(2).
 	Free func(dir string) (api.Bytes, error)
 
 	Hub    Hub
 	S3     S3
 	Ollama Ollama
-	// DockerConfig is a docker config file with registries' credentials, read at each use; missing or "": anonymous.
+	// DockerConfig is a file with registries' credentials, read at each use; missing or "": anonymous.
 	DockerConfig string
 	Share        Share
 
-	// Again is called with the error of a request that is tried again; nil: it is logged.
+	// Again gets the error of a request that is tried again; nil: it is logged.
 	Again  func(error)
 	Logger *slog.Logger
 }
@@ -53,7 +53,7 @@ type Config struct {
 type Hub struct {
 	// Endpoint; "": https://huggingface.co.
 	Endpoint string
-	// TokenFile holds an access token, and is read at each use; missing or "": Token is used.
+	// TokenFile is read at each use; missing or "": Token is used.
 	TokenFile string
 	Token     string
 }
@@ -67,7 +67,7 @@ type Ollama struct {
 	Endpoint string
 }
 
-// Environment returns the configuration from environment variables, with the names of each source's own tools.
+// Environment reads the environment variables of each source's own tools.
 func Environment(getenv func(string) string) Config {
 	under := func(dir, name string) string {
 		if dir == "" {
@@ -140,7 +140,6 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-// addresses checks the services' addresses, and sets default ones.
 func (c *Config) addresses() error {
 	for _, e := range []struct {
 		field         *string

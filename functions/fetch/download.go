@@ -26,14 +26,14 @@ type part struct {
 	size  api.Bytes // arrived
 	said  said
 	sha   hash.Hash
-	git   hash.Hash // nil: not wanted
-	md5   hash.Hash // nil: not wanted
+	git   hash.Hash // may be nil
+	md5   hash.Hash // may be nil
 	seen  io.Writer // all hashes
 	whole api.Bytes // as listed; -1: unknown
-	sum   string    // the SHA-256, if sha has not seen all
+	sum   string    // if sha has not seen all
 }
 
-// said holds the headers that came with the file's first byte. It is stored beside the part.
+// said holds the headers with the file's first byte. It is stored beside the part.
 type said struct {
 	ETag     string    `json:"etag,omitempty"` // strong
 	Weak     string    `json:"-"`              // parts can't be joined by it
@@ -41,16 +41,16 @@ type said struct {
 	Size     api.Bytes `json:"size"` // -1: unknown
 	SHA256   string    `json:"sha256,omitempty"`
 	MD5      string    `json:"md5,omitempty"`
-	// Boot is the machine's boot ID: after its crash, bytes may be missing in the middle of a file.
+	// Boot is the machine's boot ID: after a crash, bytes may be missing in the middle.
 	Boot string `json:"boot,omitempty"`
 }
 
-// validator returns the value for If-Range; "" if nothing tells one content from the next.
+// validator returns the value for If-Range, or "".
 func (s said) validator() string {
 	return cmp.Or(s.ETag, s.Modified)
 }
 
-// partID returns f's digest, so that references share a part, or a hash of its source.
+// partID returns f's digest, which references share, or a hash of its source.
 func partID(f file) string {
 	if f.sums.sha256 != "" {
 		return f.sums.sha256
@@ -59,7 +59,7 @@ func partID(f file) string {
 	return "u-" + hex.EncodeToString(sum[:])
 }
 
-// openPart opens and locks f's part, and hashes what has arrived.
+// openPart also hashes what has arrived.
 func (c *Cache) openPart(ctx context.Context, f file) (*part, error) {
 	path := c.partPath(partID(f))
 	l, err := waitLock(ctx, path, true, nil)
@@ -131,7 +131,7 @@ func (p *part) rehash(ctx context.Context, f file) error {
 
 func (p *part) Write(b []byte) (int, error) {
 	n, err := p.lock.file.Write(b)
-	_, _ = p.seen.Write(b[:n]) // hashes do not fail
+	_, _ = p.seen.Write(b[:n])
 	p.size += api.Bytes(n)
 	if err != nil {
 		var needed api.Bytes
@@ -143,7 +143,7 @@ func (p *part) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// total returns the file's size; -1: unknown.
+// total returns -1 if the size is unknown.
 func (p *part) total() api.Bytes {
 	if p.whole >= 0 {
 		return p.whole
@@ -151,7 +151,6 @@ func (p *part) total() api.Bytes {
 	return p.said.Size
 }
 
-// note stores what the server said, for a later process.
 func (p *part) note(s said) error {
 	s.Boot = bootID()
 	p.said = s
@@ -162,7 +161,6 @@ func (p *part) note(s said) error {
 	return writeFile(p.path+".json", text)
 }
 
-// check compares the complete part with the known size and digests.
 func (p *part) check(f file) error {
 	if total := p.total(); total >= 0 && p.size != total {
 		return permanentf("%s has %d bytes instead of %d", f.from, p.size, total)
@@ -190,7 +188,7 @@ func (p *part) discard() {
 	discard(p.path)
 }
 
-// blob returns f as a blob of the cache, and downloads it if need be.
+// blob downloads f unless the cache has it.
 func (f *fetching) blob(ctx context.Context, claim *os.File, file file) (stored, error) {
 	if b, ok := f.present(ctx, file); ok {
 		return b, nil
@@ -215,7 +213,7 @@ func (f *fetching) blob(ctx context.Context, claim *os.File, file file) (stored,
 	if err := f.c.adopt(ctx, claim, p.path, sum); err != nil {
 		return stored{}, err
 	}
-	_ = p.lock.file.Chmod(0o444) // the model's users share it
+	_ = p.lock.file.Chmod(0o444)
 	discard(p.path + ".json")
 	discard(p.path + chunksSuffix)
 	if f.c.shares(file) {
@@ -224,7 +222,6 @@ func (f *fetching) blob(ctx context.Context, claim *os.File, file file) (stored,
 	return stored{SHA256: sum, Size: p.size}, syncDir(f.c.blobPath(""))
 }
 
-// present returns the blob of a file with a known digest, if the cache has it.
 func (f *fetching) present(ctx context.Context, file file) (stored, bool) {
 	b := stored{SHA256: file.sums.sha256, Size: file.size}
 	if b.SHA256 == "" {
@@ -234,7 +231,7 @@ func (f *fetching) present(ctx context.Context, file file) (stored, bool) {
 	if size < 0 || (file.size >= 0 && size != file.size) {
 		return b, false
 	}
-	if !f.c.ours(f.c.blobPath(b.SHA256)) { // it may be fetched because the blob is bad
+	if !f.c.ours(f.c.blobPath(b.SHA256)) { // a bad blob may be why it is fetched
 		if sum, err := disk.SHA256(ctx, f.c.blobPath(b.SHA256), nil); err != nil || sum != b.SHA256 {
 			return b, false
 		}
@@ -244,7 +241,7 @@ func (f *fetching) present(ctx context.Context, file file) (stored, bool) {
 	return b, true
 }
 
-// receive fills p until it is whole and right. Wrong content is fetched once more.
+// receive fetches wrong content once more.
 func (f *fetching) receive(ctx context.Context, p *part, file file) error {
 	if file.get == nil {
 		if p.size > 0 {
@@ -295,7 +292,6 @@ func (f *fetching) receive(ctx context.Context, p *part, file file) error {
 	}
 }
 
-// bootID identifies this run of the machine; "": unknown.
 func bootID() string {
 	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(text))

@@ -21,24 +21,24 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// record is a finished reference, stored as JSON in entries/.
+// record is a finished reference, a JSON file in entries/.
 type record struct {
 	Version  int       `json:"version"`
 	Ref      string    `json:"ref"`
-	Revision string    `json:"revision"` // the source's name for this content; "": none
+	Revision string    `json:"revision"` // the source's name for this content, or ""
 	Digest   string    `json:"digest"`
 	Tree     string    `json:"tree"`           // in trees/
-	Path     string    `json:"path,omitempty"` // of the file to load, in the tree; "": the tree
+	Path     string    `json:"path,omitempty"` // to load, in the tree; "": the tree
 	GGUF     string    `json:"gguf,omitempty"`
 	Name     string    `json:"name,omitempty"`
 	Files    []stored  `json:"files"`
 	Layers   []layer   `json:"layers,omitempty"`
-	Checked  time.Time `json:"checked"` // when the source last confirmed this content
+	Checked  time.Time `json:"checked"` // by the source, the last time
 }
 
 const recordVersion = 1
 
-// stored is one file of a model, as a blob.
+// stored is a file of a model, as a blob.
 type stored struct {
 	Name   string    `json:"name"` // slash-separated, in the tree
 	Size   api.Bytes `json:"size"`
@@ -60,13 +60,12 @@ func (r *record) size() api.Bytes {
 	return sum
 }
 
-// Bounds of a model's files, and of their names.
 const (
 	maxFiles = 100_000
 	maxName  = 1024
 )
 
-// safeName refuses names that could leave the model's folder, or that a file system may refuse.
+// safeName refuses names that leave the model's folder, or that a file system may refuse.
 func safeName(name string) error {
 	switch {
 	case name == "" || len(name) > maxName:
@@ -84,7 +83,7 @@ func safeName(name string) error {
 	return nil
 }
 
-// finish sorts the files and derives digest, tree and path. It refuses files that can't lie in one folder.
+// finish derives digest, tree and path, and refuses files that can't lie in one folder.
 func (r *record) finish() error {
 	if len(r.Files) == 0 {
 		return permanentf("the reference names no file")
@@ -128,7 +127,7 @@ func (r *record) finish() error {
 	return nil
 }
 
-// gguf returns the one GGUF file to load, a split one's first; "" for other files or several models.
+// gguf returns the one GGUF file to load, a split one's first, or "".
 func gguf(names []string) (string, error) {
 	models := ggufs(names)
 	if len(models) != 1 {
@@ -140,7 +139,7 @@ func gguf(names []string) (string, error) {
 	return models[0], nil
 }
 
-// ggufs returns the GGUF models, or none if there are weights in another format.
+// ggufs returns none if there are weights in another format.
 func ggufs(names []string) []string {
 	if slices.ContainsFunc(names, func(name string) bool {
 		return slices.Contains([]string{".safetensors", ".bin", ".pt", ".pth", ".h5", ".onnx"}, strings.ToLower(path.Ext(name)))
@@ -169,7 +168,6 @@ func fileSize(path string) api.Bytes {
 	return api.Bytes(info.Size())
 }
 
-// readRecord returns nil if there is no valid entry at path.
 func readRecord(path string) *record {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -223,14 +221,14 @@ func (c *Cache) whole(ctx context.Context, r *record, digests bool) error {
 			return err
 		}
 		if sum != f.SHA256 {
-			discard(c.blobPath(f.SHA256)) // it is fetched again; processes that have it open keep it
+			discard(c.blobPath(f.SHA256)) // it is fetched again; open files stay
 			return fmt.Errorf("the cached %s has the sha256 %s instead of %s", f.Name, sum, f.SHA256)
 		}
 	}
 	return nil
 }
 
-// buildTree links the blobs, which all exist, or repairs an existing tree. The index is locked.
+// buildTree also repairs an existing tree. The index is locked.
 func (c *Cache) buildTree(r *record) error {
 	final := c.treePath(r.Tree)
 	if _, err := os.Stat(final); err == nil {
@@ -268,7 +266,7 @@ func (c *Cache) mendTree(dir string, r *record) error {
 		fresh := filepath.Join(filepath.Dir(to), ".link-"+f.SHA256[:16])
 		discard(fresh)
 		if err := os.Link(blob, fresh); err != nil {
-			// No hard links here. A relative link works if the folder is mounted elsewhere too.
+			// No hard links here. A relative link works where the folder is mounted elsewhere.
 			depth := strings.Repeat("../", 2+strings.Count(f.Name, "/"))
 			if symErr := os.Symlink(depth+"blobs/sha256/"+f.SHA256, fresh); symErr != nil {
 				return fileError("link "+f.Name, err)
@@ -303,9 +301,9 @@ func syncDir(dir string) error {
 		return fileError("write to the model cache", err)
 	}
 	defer d.Close()
-	_ = d.Sync() // some file systems refuse it for folders, and then need no sync
+	_ = d.Sync() // some file systems refuse it, and need none
 	return nil
 }
 
-// discard removes a file that may be gone. If that fails, the next eviction removes it.
+// discard leaves what it can't remove to the next eviction.
 func discard(path string) { _ = os.Remove(path) }

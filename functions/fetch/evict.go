@@ -21,13 +21,13 @@ type Entry struct {
 	Digest   string    `json:"digest"`
 	Path     string    `json:"path"`
 	Size     api.Bytes `json:"size"` // shared files count for each model
-	Used     time.Time `json:"used"` // when it was fetched or last used
+	Used     time.Time `json:"used"` // or fetched
 	InUse    bool      `json:"inUse"`
-	// Superseded says that the reference has newer content now.
+	// Superseded says that the reference has newer content.
 	Superseded bool `json:"superseded,omitempty"`
 }
 
-// List returns the finished references and the functions' folders, the last used first.
+// List returns references and functions' folders, the last used first.
 func (c *Cache) List(ctx context.Context) ([]Entry, error) {
 	index, err := c.lockIndex(ctx)
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *Cache) Unfinished() (n api.Bytes) {
 	return n
 }
 
-// Prune evicts the least recently used until the cache has at most limit bytes, but nothing in use. It returns the freed size.
+// Prune evicts the least recently used, but nothing in use, down to limit bytes. It returns the freed size.
 func (c *Cache) Prune(ctx context.Context, limit api.Bytes) (api.Bytes, error) {
 	v, release, err := c.lockInventory(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *Cache) Prune(ctx context.Context, limit api.Bytes) (api.Bytes, error) {
 	return before - v.used, nil
 }
 
-// Remove evicts one reference or folder, and returns the freed size. It fails if the cache lacks it, or it is in use.
+// Remove evicts a reference or folder, and returns the freed size. It fails if the cache lacks it, or it is in use.
 func (c *Cache) Remove(ctx context.Context, ref string) (api.Bytes, error) {
 	r, err := Parse(ref)
 	if err != nil {
@@ -130,7 +130,7 @@ func (c *Cache) entries() []entry {
 	return all
 }
 
-// room makes room for the plan's missing files, and fails at once if there can't be enough.
+// room fails at once if there can't be enough.
 func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
 	v, release, err := f.c.lockInventory(ctx)
 	if err != nil {
@@ -170,7 +170,7 @@ func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
 	return v.makeRoom(keep, need)
 }
 
-// makeRoom evicts until need more bytes fit beside keep, which stays.
+// makeRoom evicts until need more bytes fit beside keep.
 func (v *inventory) makeRoom(keep, need api.Bytes) error {
 	if limit := v.c.cfg.Limit; limit > 0 {
 		if keep+need > limit {
@@ -215,7 +215,7 @@ func (v *inventory) diskRoom(need api.Bytes) error {
 	return nil
 }
 
-// tidy removes a finished fetch's claim, unpacked archives and previous content, and evicts down to the limit.
+// tidy removes the claim, unpacked archives and previous content, and evicts down to the limit.
 func (c *Cache) tidy(ctx context.Context, key string) error {
 	index, err := c.lockIndex(ctx)
 	if err != nil {
@@ -238,7 +238,7 @@ func (c *Cache) tidy(ctx context.Context, key string) error {
 	return nil
 }
 
-// rewrite updates an entry, unless it was removed or replaced meanwhile.
+// rewrite does nothing if the entry was removed or replaced.
 func (c *Cache) rewrite(ctx context.Context, key string, e *record) error {
 	index, err := c.lockIndex(ctx)
 	if err != nil {

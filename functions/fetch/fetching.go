@@ -15,7 +15,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// source looks a reference up.
 type source struct {
 	origin string // a configured server, part of the reference's identity
 	plan   func(context.Context) (*plan, error)
@@ -37,12 +36,12 @@ func (c *Cache) source(r Ref) source {
 
 // plan is the present content of a reference.
 type plan struct {
-	revision string // the source's name for this content; "": none
+	revision string // the source's name for this content, or ""
 	files    []file
-	path     string // of the file to load, unless the files' names give it
+	path     string // to load, unless the files' names give it
 	gguf     string
 	name     string
-	// merge, if not nil, builds the model's files from the unpacked layers and the plain files.
+	// merge, if not nil, makes the model's files of the unpacked layers and the plain files.
 	merge func(layers []layer, files []stored) ([]stored, error)
 }
 
@@ -54,11 +53,11 @@ type file struct {
 	id     string // names the download if no SHA-256 does
 	unpack bool   // a tar archive, perhaps compressed
 	md5    bool   // the server may send an MD5
-	// credential is the source's, or "": its holders may have the file from other caches; nil: it is not shared.
+	// credential's holders may have the file from other caches; "": all may; nil: nobody.
 	credential *string
-	hint       hint         // may be nil
+	hint       hint
 	client     *http.Client // nil: the cache's
-	// get builds the request for the whole file, for each attempt. nil: data is the content.
+	// get builds the request, for each attempt. nil: data is the content.
 	get  func(context.Context) (*http.Request, error)
 	data []byte
 }
@@ -77,13 +76,13 @@ type fetching struct {
 	c     *Cache
 	ref   Ref
 	key   string
-	old   *record // the cache's content; may be nil, or not whole
+	old   *record // cached; may be nil, or not whole
 	meter *meter
-	// unpacked counts the bytes of the files in the model's archives.
+	// unpacked counts the bytes from the model's archives.
 	unpacked atomic.Int64
 }
 
-// parallel is for files of a model; checkTimeout bounds a look-up if the cache has a usable answer.
+// parallel is for a model's files; checkTimeout for a look-up if the cache has an answer.
 const (
 	parallel     = 4
 	checkTimeout = 5 * time.Second
@@ -118,7 +117,6 @@ func (f *fetching) run(ctx context.Context, src source) (Model, error) {
 	return m, nil
 }
 
-// ask allows the look-up less time if the cache has an answer too.
 func (f *fetching) ask(ctx context.Context, src source) (*plan, error) {
 	if f.old == nil || f.c.whole(ctx, f.old, false) != nil {
 		return f.named(src.plan(ctx))
@@ -174,7 +172,7 @@ func (f *fetching) fallback(ctx context.Context, reason error) (Model, error) {
 	return *m, nil
 }
 
-// same uses the cached content after the source said that it is up to date.
+// same uses the cached content, which the source has confirmed.
 func (f *fetching) same(ctx context.Context) (*Model, error) {
 	m, e, err := f.c.open(ctx, f.key, func(*record) bool { return true })
 	if err != nil || m == nil {
@@ -236,7 +234,7 @@ func (f *fetching) download(ctx context.Context, p *plan) (*record, error) {
 	return e, e.finish()
 }
 
-// knownLayers returns, at the plan's indices, archives that were unpacked for another entry.
+// knownLayers returns, at the plan's indices, archives that another entry has unpacked.
 func (f *fetching) knownLayers(p *plan) []layer {
 	found := make([]layer, len(p.files))
 	if !slices.ContainsFunc(p.files, func(file file) bool { return file.unpack }) {
@@ -257,7 +255,7 @@ func (f *fetching) knownLayers(p *plan) []layer {
 	return found
 }
 
-// claim records for other processes which blobs this fetch needs, before it checks which exist.
+// claim tells other processes which blobs this fetch needs, before it checks which exist.
 func (f *fetching) claim(ctx context.Context, p *plan) (*os.File, error) {
 	index, err := f.c.lockIndex(ctx)
 	if err != nil {
@@ -295,7 +293,7 @@ func (f *fetching) claim(ctx context.Context, p *plan) (*os.File, error) {
 	return claim, nil
 }
 
-// recognize finds the SHA-256 of files that the plan names by a git object's id, if the cache has checked it before.
+// recognize finds the SHA-256 of files that the plan names by a git object's id, if the cache has both.
 func (f *fetching) recognize(p *plan, entries []entry) {
 	type object struct {
 		git  string
@@ -316,7 +314,7 @@ func (f *fetching) recognize(p *plan, entries []entry) {
 	}
 }
 
-// adopt makes the finished file at path the blob sum, claimed by this fetch.
+// adopt makes the file at path the blob sum, claimed by this fetch.
 func (c *Cache) adopt(ctx context.Context, claim *os.File, path, sum string) error {
 	index, err := c.lockIndex(ctx)
 	if err != nil {
@@ -332,7 +330,7 @@ func (c *Cache) adopt(ctx context.Context, claim *os.File, path, sum string) err
 	return nil
 }
 
-// writeError adds advice; needed is the size still to be written, 0 if unknown.
+// writeError adds advice; needed is still to be written, 0 if unknown.
 func (c *Cache) writeError(err error, needed api.Bytes) error {
 	if !full(err) {
 		return fileError("write to the model cache", err)

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// glob translates a pattern, whose star matches slashes too, and dir/ all in that folder. The result matches whole names, or their last
-// part.
+// glob's star matches slashes too, and dir/ all in that folder. The result matches whole names, or their last part.
 func glob(pattern string) *regexp.Regexp {
 	if strings.HasSuffix(pattern, "/") {
 		pattern += "*"
@@ -35,7 +34,7 @@ func glob(pattern string) *regexp.Regexp {
 	}
 	re.WriteString(`$`)
 	compiled, err := regexp.Compile(re.String())
-	if err != nil { // a class such as [z-a]: the pattern matches itself
+	if err != nil { // such as [z-a]: the pattern matches itself
 		return regexp.MustCompile(`^` + regexp.QuoteMeta(pattern) + `$`)
 	}
 	return compiled
@@ -50,7 +49,6 @@ func class(inner string) string {
 	return "[" + negate + inner + "]"
 }
 
-// filter returns the files that match the reference's patterns, or all without patterns.
 func filter[T any](r Ref, all []T, name func(T) string) ([]T, error) {
 	if r.all() {
 		return all, nil
@@ -86,7 +84,7 @@ func examples[T any](all []T, name func(T) string) string {
 	return strings.Join(some, ", ")
 }
 
-// copies match a hub's files that hold the weights again, for programs that do not read safetensors.
+// copies hold the weights again, for programs that do not read safetensors.
 var copies = []string{
 	"pytorch_model*.bin", "pytorch_model*.bin.index.json", "*.h5", "*.msgpack", "*.ot", "*.ckpt", "*.pth",
 	"*.onnx", "*.onnx_data", "*.mlmodel", "onnx/", "openvino/", "coreml/", "original/",
@@ -94,7 +92,7 @@ var copies = []string{
 
 func (r Ref) all() bool { return len(r.include)+len(r.exclude) == 0 }
 
-// withoutCopies removes the copies from a model with safetensors, unless the reference has patterns.
+// withoutCopies leaves a model without safetensors, or a reference with patterns, alone.
 func withoutCopies[T any](r Ref, all []T, name func(T) string) []T {
 	if !r.all() {
 		return all

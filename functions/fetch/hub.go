@@ -77,7 +77,7 @@ func (h *hub) plan(ctx context.Context) (*plan, error) {
 		switch {
 		case strings.HasPrefix(f.name, h.ref.path+"/"):
 			f.name = strings.TrimPrefix(f.name, h.ref.path+"/")
-		case h.ref.path != "": // of a file
+		case h.ref.path != "": // a file
 			f.name = path.Base(f.name)
 		}
 	}
@@ -150,8 +150,8 @@ func wellFormed(files []file) error {
 	return nil
 }
 
-// pick returns the files that path, patterns and quantization select, with all parts of a split model. Of several GGUF models it takes the
-// default quantization.
+// pick selects by path, patterns and quantization, with all parts of a split model. Of several GGUF models it takes the default
+// quantization.
 func (h *hub) pick(all []file) ([]file, error) {
 	if h.ref.path != "" {
 		var below []file
@@ -168,7 +168,6 @@ func (h *hub) pick(all []file) ([]file, error) {
 		}
 		all = below
 	}
-	// A name counts from the path that the reference names.
 	relative := func(f file) string { return strings.TrimPrefix(f.name, h.ref.path+"/") }
 	kept, err := filter(h.ref, all, relative)
 	if err != nil {
@@ -187,7 +186,6 @@ func (h *hub) pick(all []file) ([]file, error) {
 	return withoutCopies(h.ref, kept, relative), nil
 }
 
-// get reads the token at each request.
 func (h *hub) get(address string) func(context.Context) (*http.Request, error) {
 	return func(ctx context.Context) (*http.Request, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -223,7 +221,7 @@ func (h *Hub) token() (string, error) {
 	return token, nil
 }
 
-// hint explains refusals: the hub answers 401 also for missing repositories.
+// hint: the hub answers 401 also for missing repositories.
 func (h *hub) hint(code int, header http.Header) string {
 	token, _ := h.c.cfg.Hub.token()
 	with := "with the token"

@@ -64,7 +64,7 @@ type seen struct {
 	Modified time.Time `json:"modified"`
 }
 
-// checkInPlace does not read a file again while its size and modification time stay.
+// checkInPlace reads a file again only if its size or modification time has changed.
 func (c *Cache) checkInPlace(ctx context.Context, r Ref, info fs.FileInfo, progress func(Progress)) error {
 	now := seen{Path: r.path, SHA256: r.sha256, Size: info.Size(), Modified: info.ModTime().UTC()}
 	note := filepath.Join(c.cfg.Dir, "entries", r.key("")+".seen")
@@ -84,7 +84,7 @@ func (c *Cache) checkInPlace(ctx context.Context, r Ref, info fs.FileInfo, progr
 	}
 	m.finish()
 	if text, err := json.Marshal(now); err == nil {
-		_ = writeFile(note, text) // else it is read again next time
+		_ = writeFile(note, text) // else it is read again
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func folderSize(ctx context.Context, dir string) (api.Bytes, error) {
 	var size api.Bytes
 	err := disk.Walk(dir, func(_ string, info fs.FileInfo, err error) error {
 		switch {
-		case err != nil && !errors.Is(err, fs.ErrNotExist): // a dangling link is skipped
+		case err != nil && !errors.Is(err, fs.ErrNotExist): // a dangling link
 			return err
 		case err == nil && info.Mode().IsRegular():
 			size += api.Bytes(info.Size())

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// inventory is the cache's content. It is valid while the index is locked.
+// inventory is the cache's content while the index is locked.
 type inventory struct {
 	c       *Cache
 	used    api.Bytes // blobs, parts and folders
@@ -95,7 +95,7 @@ func regularFiles(dir string) (map[string]fs.FileInfo, error) {
 }
 
 func (c *Cache) claimed(key string) []string {
-	text, _ := os.ReadFile(c.claimPath(key)) // without it there is no fetch
+	text, _ := os.ReadFile(c.claimPath(key))
 	return strings.Fields(string(text))
 }
 
@@ -127,11 +127,11 @@ func (v *inventory) sweep() {
 	}
 }
 
-// removeTree removes a model's folder and its lock, which is held.
+// removeTree needs the tree's lock, which it removes too.
 func (c *Cache) removeTree(tree string) {
 	old := c.treePath(".old-" + tree)
 	os.RemoveAll(old)
-	if os.Rename(c.treePath(tree), old) == nil { // so that the name never means half of it
+	if os.Rename(c.treePath(tree), old) == nil { // the name never means half of it
 		os.RemoveAll(old)
 	} else {
 		os.RemoveAll(c.treePath(tree))
@@ -171,7 +171,7 @@ func (v *inventory) drop(sum string) {
 	delete(v.blobs, sum)
 }
 
-// dropPart removes a download, unless it is under way.
+// dropPart leaves a download that is under way.
 func (v *inventory) dropPart(name string) {
 	base := strings.TrimSuffix(strings.TrimSuffix(name, ".json"), chunksSuffix)
 	l, err := tryLock(v.c.partPath(base), true)
@@ -192,7 +192,7 @@ type victim struct {
 	remove func()
 }
 
-// evict removes entries, unfinished downloads and folders, the least recently used first, until enough returns true.
+// evict removes the least recently used first, until enough returns true.
 func (v *inventory) evict(enough func() bool) {
 	var victims []victim
 	for _, e := range v.folders {

@@ -24,8 +24,8 @@ func (l *lock) release() {
 	}
 }
 
-// tryLock locks the file at path, which it creates if need be; nil without an error: another process holds it. The file may be removed only
-// under an exclusive lock: a process that opened it before notices that its name is gone.
+// tryLock locks the file at path, made if need be; nil without an error: another process holds it. Only an exclusive lock's holder may
+// remove the file: who opened it before notices that its name is gone.
 func tryLock(path string, exclusive bool) (*lock, error) {
 	how := syscall.LOCK_SH
 	if exclusive {
@@ -58,7 +58,7 @@ func tryLock(path string, exclusive bool) (*lock, error) {
 	}
 }
 
-// lockedTemp creates a locked file; the lock tells it from one that a crash has left.
+// lockedTemp's lock tells the file from one that a crash has left.
 func lockedTemp(dir string) (*os.File, error) {
 	for {
 		f, err := os.CreateTemp(dir, leftover)
@@ -76,7 +76,7 @@ func lockedTemp(dir string) (*os.File, error) {
 	}
 }
 
-// leftover begins the names of files that are garbage once they are not locked.
+// leftover begins the names of files that are garbage unless they are locked.
 const leftover = "unpacked-"
 
 func same(f *os.File, path string) bool {
@@ -88,7 +88,7 @@ func same(f *os.File, path string) bool {
 	return err == nil && os.SameFile(opened, named)
 }
 
-// waitLock repeats tryLock until it succeeds or ctx ends; waiting, if not nil, is called between attempts.
+// waitLock repeats tryLock until it succeeds or ctx ends; waiting may be nil.
 func waitLock(ctx context.Context, path string, exclusive bool, waiting func()) (*lock, error) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		l, err := tryLock(path, exclusive)
@@ -108,7 +108,6 @@ func (c *Cache) lockIndex(ctx context.Context) (*lock, error) {
 	return waitLock(ctx, c.lockPath("index"), true, nil)
 }
 
-// diskFree returns the space for unprivileged users.
 func diskFree(dir string) (api.Bytes, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

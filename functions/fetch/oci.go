@@ -25,7 +25,7 @@ import (
 
 // registry is the source of oci:// references:
 //
-//   - artifacts whose layers are files, named by org.opencontainers.image.title (ORAS) or their media type (Docker's models);
+//   - artifacts whose layers are files, named by org.opencontainers.image.title (ORAS) or media type (Docker's models);
 //   - artifacts whose layers are archives (ModelKits of KitOps, CNCF ModelPacks);
 //   - images; one with a folder /models (a KServe modelcar) is that folder.
 type registry struct {
@@ -113,7 +113,7 @@ func (o *registry) look(ctx context.Context, ref name.Reference, auth authn.Auth
 	return p, nil
 }
 
-// credentialOf returns a registry's credential, "" if none.
+// credentialOf returns "" if there is none.
 func credentialOf(ctx context.Context, auth authn.Authenticator) (string, error) {
 	a, err := authn.Authorization(ctx, auth)
 	if err != nil || a == nil || *a == (authn.AuthConfig{}) {
@@ -210,7 +210,6 @@ func untitledName(l v1.Descriptor, used map[string]int) string {
 	return fmt.Sprintf("%s-%d%s", strings.TrimSuffix(n, ext), used[n], ext)
 }
 
-// Resolve implements authn.Keychain with the docker config file.
 func (o *registry) Resolve(target authn.Resource) (authn.Authenticator, error) {
 	if o.c.cfg.DockerConfig == "" {
 		return authn.Anonymous, nil

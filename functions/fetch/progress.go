@@ -17,14 +17,14 @@ type Progress struct {
 	Rate  api.Bytes `json:"rate"`  // per second, of downloads
 }
 
-// between is the time between two reports, window a rate's period.
+// between is between two reports, window for a rate.
 const (
 	between = 100 * time.Millisecond
 	window  = 3 * time.Second
 )
 
 type meter struct {
-	mu       sync.Mutex // guards all below; held during report, so that reports stay in order
+	mu       sync.Mutex // guards all below; held during report, which keeps their order
 	report   func(Progress)
 	board    *os.File // the lock file, which waiting processes read; may be nil
 	now      Progress
@@ -32,7 +32,7 @@ type meter struct {
 	boarded  time.Time
 	received api.Bytes   // from the network
 	marks    []mark      // within the window
-	pending  *time.Timer // the report that came too soon after the last; nil: none
+	pending  *time.Timer // the report that came too soon; may be nil
 	closed   bool
 }
 
@@ -87,7 +87,7 @@ func (m *meter) close() {
 	}
 }
 
-// tell reports, if always or long enough after the last report. m.mu is held.
+// tell needs m.mu held.
 func (m *meter) tell(always bool) {
 	t := time.Now()
 	if m.closed {
@@ -130,7 +130,7 @@ func (m *meter) tell(always bool) {
 	}
 }
 
-// watch returns a function to call while waiting for the lock at path: it reports the holder's progress.
+// watch returns a function that reports the progress of the lock's holder.
 func watch(path string, report func(Progress)) func() {
 	if report == nil {
 		return nil

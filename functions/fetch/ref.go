@@ -25,14 +25,14 @@ type Ref struct {
 	rev     string   // revision (hf), tag or digest (oci), tag (ollama)
 	path    string   // a path (file, ""), in the repository (hf), key or prefix (s3)
 	region  string   // s3
-	url     *url.URL // http, https: without the fragment
+	url     *url.URL // without the fragment
 	sha256  string   // lower-case hex; "": any
 	include []string
-	quant   string // hf; "": all files
+	quant   string // "": all files
 	exclude []string
 }
 
-// Parse reads a reference. It touches neither disk nor network, and its errors are permanent.
+// Parse touches neither disk nor network; its errors are permanent.
 func Parse(ref string) (Ref, error) {
 	switch {
 	case ref == "":
@@ -80,8 +80,7 @@ func isPath(ref string) bool {
 	return strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, "./") || strings.HasPrefix(ref, "../") || ref == "." || ref == ".."
 }
 
-// Local reports whether a valid reference needs no fetch: a plain path without a checksum, or a name for the runtime ("pico", "org/name",
-// "name:tag").
+// Local reports whether a valid reference needs no fetch: a path without a checksum, or a name for the runtime ("pico", "org/name").
 func Local(ref string) bool {
 	r, err := Parse(ref)
 	return err == nil && r.Scheme == ""
@@ -160,7 +159,6 @@ func (r *Ref) parseURL(ref string) error {
 	return err
 }
 
-// parseRemote reads the part behind the scheme of hf, oci, s3 and ollama.
 func (r *Ref) parseRemote(rest string) error {
 	rest, fragment, _ := strings.Cut(rest, "#")
 	rest, query, _ := strings.Cut(rest, "?")

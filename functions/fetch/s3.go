@@ -24,7 +24,7 @@ import (
 type bucket struct {
 	c   *Cache
 	ref Ref
-	// region is the bucket's actual region, set while planning.
+	// region is the actual one, set while planning.
 	region string
 	client *http.Client
 	// credential is "" if none; nil: unknown.
@@ -106,7 +106,7 @@ func (b *bucket) list(ctx context.Context) (*plan, error) {
 		}
 		for _, o := range l.Contents {
 			name, below := strings.CutPrefix(o.Key, prefix)
-			if !below || name == "" || strings.HasSuffix(name, "/") { // markers of folders
+			if !below || name == "" || strings.HasSuffix(name, "/") { // folders' markers
 				continue
 			}
 			if err := safeName(name); err != nil {
@@ -139,7 +139,7 @@ func (b *bucket) list(ctx context.Context) (*plan, error) {
 	return &plan{revision: "sha256:" + hex.EncodeToString(sum[:]), files: files}, nil
 }
 
-// digest asks for the SHA-256 of an object large enough to be shared: listings lack it.
+// digest asks for a SHA-256, which listings lack, if the object may be shared.
 func (b *bucket) digest(ctx context.Context, prefix string, f *file) error {
 	if b.c.node == nil || f.size < peers.MinSize {
 		return nil
@@ -156,7 +156,7 @@ func (b *bucket) digest(ctx context.Context, prefix string, f *file) error {
 	return err
 }
 
-// ask makes a request, and repeats it in the region that the bucket names.
+// ask repeats a request in the region that the bucket names.
 func (b *bucket) ask(ctx context.Context, method, key string, query url.Values, read func(*http.Response) error) error {
 	return b.c.retry(ctx, func() error {
 		region := ""
@@ -180,7 +180,7 @@ func (b *bucket) ask(ctx context.Context, method, key string, query url.Values, 
 	})
 }
 
-// request returns a signed request for a key, or for the bucket; tag is the required entity tag.
+// request's tag is the required entity tag.
 func (b *bucket) request(ctx context.Context, method, key string, query url.Values, tag string) (*http.Request, error) {
 	u, err := b.c.cfg.S3.URL(b.ref.repo, key, b.region, query)
 	if err != nil {
@@ -203,7 +203,6 @@ func (b *bucket) credentials() (aws.Credentials, error) {
 	return c, noProfile(err)
 }
 
-// noProfile makes the error of a missing profile permanent.
 func noProfile(err error) error {
 	if missing := (*s3.NoProfileError)(nil); errors.As(err, &missing) {
 		return lasting{err}

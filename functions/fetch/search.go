@@ -17,16 +17,14 @@ type Found struct {
 	// Model is hf.co/ORG/NAME or ollama://NAME:TAG.
 	Model     string `json:"model"`
 	Downloads int    `json:"downloads,omitempty"`
-	// Gated means that its terms must be accepted at the hub.
-	Gated bool `json:"gated,omitempty"`
-	// Quants are the quantizations of a hub's model.
-	Quants []string `json:"quants,omitempty"`
-	// Size is of a model of the library.
-	Size api.Bytes `json:"size,omitempty"`
+	Gated     bool   `json:"gated,omitempty"`
+	// Quants are of a hub's model, Size of one in the library.
+	Quants []string  `json:"quants,omitempty"`
+	Size   api.Bytes `json:"size,omitempty"`
 }
 
-// Search returns the model of that name in Ollama's library, and the hub's with it in theirs, the most downloaded first. The error is the
-// hub's, if the library has none.
+// Search returns the model of that name in Ollama's library, and the hub's, the most downloaded first. The error is the hub's, if the
+// library has none.
 func Search(ctx context.Context, cfg Config, text string) ([]Found, error) {
 	c, err := New(cfg)
 	switch text = strings.TrimSpace(text); {

@@ -19,10 +19,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// maxAnswer bounds listings and manifests.
 const maxAnswer = 64 << 20
 
-// transfer makes one request and appends what comes. nil: the answer was complete.
+// transfer makes one request. nil: the answer was complete.
 func (f *fetching) transfer(ctx context.Context, p *part, file file) error {
 	if p.size > 0 && !file.sums.any() && p.said.validator() == "" { // nothing shows whether the rest belongs to it
 		if err := f.restart(p, file); err != nil {
@@ -72,7 +71,7 @@ func (f *fetching) section(ctx context.Context, file file, at int64, b []byte) e
 	return nil
 }
 
-// request asks for a file. The answer's body fails if nothing comes for Config.Stall.
+// request's answer fails if nothing comes for Config.Stall.
 func (f *fetching) request(ctx context.Context, file file, further func(http.Header)) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	body := &lively{ctx: ctx, cancel: cancel, limit: f.c.cfg.Stall}
@@ -94,7 +93,7 @@ func (f *fetching) request(ctx context.Context, file file, further func(http.Hea
 	return nil, err
 }
 
-// lively is a body that restarts its stall timer at each read.
+// lively restarts its stall timer at each read.
 type lively struct {
 	io.ReadCloser
 	ctx    context.Context
@@ -163,7 +162,7 @@ func rangeOf(resp *http.Response) (first, last, total int64, err error) {
 	return first, last, total, err
 }
 
-// begin checks the head of an answer, and prepares the part for its body.
+// begin checks an answer's head, and prepares the part for its body.
 func (f *fetching) begin(p *part, file file, resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusPartialContent:
@@ -201,7 +200,6 @@ func (f *fetching) restart(p *part, file file) error {
 	return p.restart(file)
 }
 
-// heard returns what an answer's headers say about the file.
 func heard(resp *http.Response, size int64) said {
 	s := said{Size: api.Bytes(size), Modified: resp.Header.Get("Last-Modified")}
 	if etag := resp.Header.Get("ETag"); strings.HasPrefix(etag, `"`) {
@@ -257,7 +255,7 @@ func (c *Cache) retry(ctx context.Context, try func() error) error {
 	}
 }
 
-// do passes the whole answer to read; answers other than 2xx are errors, with h's advice.
+// do passes whole 2xx answers to read.
 func (c *Cache) do(ctx context.Context, h hint, get func(context.Context) (*http.Request, error), read func(http.Header, []byte) error) error {
 	return c.retry(ctx, func() error {
 		return c.exchange(ctx, c.client, get, func(resp *http.Response) error {
@@ -319,7 +317,7 @@ func decode[T any](v *T) func(http.Header, []byte) error {
 	return func(_ http.Header, body []byte) error { return json.Unmarshal(body, v) }
 }
 
-// followSafely lets redirects carry no credentials to another server, and never go from https to http.
+// followSafely keeps credentials from other servers, and never goes from https to http.
 func followSafely(client *http.Client) *http.Client {
 	safe := *client
 	safe.CheckRedirect = func(req *http.Request, via []*http.Request) error {

@@ -35,10 +35,10 @@ const (
 	slack     = 16 << 20
 )
 
-// maxWindow bounds a zstd decoder's memory, in bytes: the window of zstd --long.
+// maxWindow bounds a zstd decoder's memory: the window of zstd --long.
 const maxWindow = 128 << 20
 
-// unpack turns the files of the tar archive b into blobs. No name in it becomes a name on the disk: links are only recorded.
+// unpack turns files of the tar archive b into blobs. No name in it becomes one on the disk: links are only recorded.
 func (f *fetching) unpack(ctx context.Context, claim *os.File, b stored) (layer, error) {
 	l := layer{SHA256: b.SHA256}
 	file, err := os.Open(f.c.blobPath(b.SHA256))
@@ -85,7 +85,7 @@ func (f *fetching) unpack(ctx context.Context, claim *os.File, b stored) (layer,
 	}
 }
 
-// roomFor makes room for one file. A model's archives count together against the limit.
+// roomFor counts a model's archives together against the limit.
 func (f *fetching) roomFor(ctx context.Context, size api.Bytes) error {
 	unpacked := api.Bytes(f.unpacked.Add(int64(size)))
 	if limit := f.c.cfg.Limit; limit > 0 && unpacked > limit {
@@ -117,7 +117,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// item returns a header's entry. It refuses unsafe names and kinds that no model has (devices, pipes, sparse files).
+// item refuses unsafe names and kinds that no model has (devices, pipes, sparse files).
 func item(h *tar.Header) (archive, error) {
 	a := archive{Name: path.Clean(strings.TrimPrefix(h.Name, "/"))}
 	if a.Name != "." {
@@ -206,8 +206,7 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(b), nil
 }
 
-// merged lays archives over one another. Links stand for their targets' content; .wh. names remove earlier ones (OCI image specification,
-// whiteouts).
+// merged lays archives over one another. Links stand for their targets' content; .wh. names remove earlier ones (OCI image specification).
 func merged(layers []layer) []stored {
 	tree := map[string]archive{}
 	for _, l := range layers {

@@ -9,7 +9,6 @@ import (
 	"path"
 )
 
-// web is the source of http:// and https:// references: one file.
 type web struct {
 	c   *Cache
 	ref Ref

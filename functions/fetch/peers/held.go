@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Chunks are larger if there would be more than manyChunks, which bounds the set of them.
+// Chunks are larger if there would be more than manyChunks.
 const (
 	smallChunk = 1 << 20
 	largeChunk = 4 << 20
@@ -47,15 +47,14 @@ func (b bits) set(i int, to bool) {
 	}
 }
 
-// state is a node's report about a file.
 type state struct {
-	Node  string `json:"node"`            // names the process
-	Whole bool   `json:"whole,omitempty"` // it has all of it
+	Node  string `json:"node"` // names the process
+	Whole bool   `json:"whole,omitempty"`
 	Have  bits   `json:"have,omitempty"`
 	Begun []int  `json:"begun,omitempty"` // in transfer from the source
 }
 
-// held is a complete or partial file that peers may ask for. It is safe for many goroutines.
+// held is a complete or partial file for peers. It is safe for many goroutines.
 type held struct {
 	key key
 	layout
@@ -71,7 +70,6 @@ func (h *held) change(f func(*state)) {
 	f(&h.state)
 }
 
-// told returns a copy of the state.
 func (h *held) told() (s state) {
 	h.change(func(now *state) {
 		s = *now

@@ -9,13 +9,13 @@ import (
 	"errors"
 )
 
-// key identifies a file in a group, and seals the answers about it. It is a secret.
+// key is a file's secret in a group, which seals the answers about it.
 type key [32]byte
 
-// Right is a file's key without the group, from which the credential can't be computed. A later process can serve the file by it.
+// Right is a file's key without the group, by which a later process can serve it. The credential can't be computed from it.
 type Right [32]byte
 
-// NewRight returns the right to a file with this SHA-256 in hex; credential is its source's, or "".
+// NewRight takes a SHA-256 in hex, and the source's credential, or "".
 func NewRight(digest, credential string) Right {
 	return Right(mac([]byte(credential), "rouse file right "+digest))
 }
@@ -36,10 +36,9 @@ func mac(key []byte, text string) []byte {
 	return h.Sum(nil)
 }
 
-// errSeal: the answer was sealed with another key or for another question, or was changed.
+// errSeal: another key or question, or the answer was changed.
 var errSeal = errors.New("the answer's seal is broken")
 
-// overhead is a seal's bytes.
 const overhead = 12 + 16
 
 func (k key) aead() cipher.AEAD {
@@ -48,7 +47,7 @@ func (k key) aead() cipher.AEAD {
 	return gcm
 }
 
-// seal encrypts an answer and binds it to its question.
+// seal binds an answer to its question.
 func (k key) seal(question string, answer []byte) []byte {
 	return k.aead().Seal(make([]byte, 0, len(answer)+overhead), nil, answer, []byte(question))
 }

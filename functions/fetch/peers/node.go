@@ -17,13 +17,13 @@ import (
 
 // Config configures a [Node].
 type Config struct {
-	// Group is the secret that the nodes share, at least 16 bytes.
+	// Group is the nodes' secret, at least 16 bytes.
 	Group []byte
-	// Peers returns the nodes' addresses, host:port; this one may be among them. It is called every few seconds.
+	// Peers returns addresses, host:port, every few seconds; this node's may be among them.
 	Peers func(context.Context) ([]string, error)
-	// Find, if not nil, returns a whole file by its [Node.ID] that another process has left; else nil.
+	// Find, if not nil, returns a whole file that another process has left, or nil.
 	Find func(id string) *File
-	// Client asks peers; nil: a new one, without a proxy.
+	// Client; nil: a new one, without a proxy.
 	Client *http.Client
 	Logger *slog.Logger
 }
@@ -32,7 +32,7 @@ type Config struct {
 type File struct {
 	Right Right
 	Size  int64
-	// Open may return an error that wraps fs.ErrNotExist: the file is gone.
+	// Open may return fs.ErrNotExist, wrapped: the file is gone.
 	Open func() (*os.File, error)
 }
 
@@ -42,7 +42,7 @@ type Node struct {
 	name    string
 	mux     *http.ServeMux
 	uploads chan struct{} // one slot per chunk that is being sent
-	// chunk is 0, and the others are the constants of these names, except in tests.
+	// The others are the constants of these names, and chunk 0, except in tests.
 	chunk                                   int64
 	settle, steal, peerWithin, answerWithin time.Duration
 
@@ -50,10 +50,10 @@ type Node struct {
 	files map[string]*held
 }
 
-// maxUploads is low, so that each chunk soon has another holder.
+// maxUploads is low: each chunk soon has another holder.
 const maxUploads = 4
 
-// New returns a node. A server must route peers' requests to [Node.ServeHTTP].
+// New returns a node. A server must route peers' requests to it.
 func New(cfg Config) (*Node, error) {
 	if len(cfg.Group) < 16 {
 		return nil, errors.New("the secret for sharing files is too short: want 16 bytes at least")
@@ -108,8 +108,8 @@ func (n *Node) forget(h *held) {
 // Prefix begins the paths that [Node.ServeHTTP] answers.
 const Prefix = "/rouse/v2/files/"
 
-// ServeHTTP answers ID/state with the chunks that this node has, and ID/N with chunk N. The server should have a WriteTimeout, so that a
-// peer with a broken link does not delay others.
+// ServeHTTP answers ID/state with this node's chunks, and ID/N with chunk N. The server should have a WriteTimeout: a peer with a broken
+// link delays others.
 func (n *Node) ServeHTTP(w http.ResponseWriter, r *http.Request) { n.mux.ServeHTTP(w, r) }
 
 // aboutState is the question for a [state]; a chunk's is its number.

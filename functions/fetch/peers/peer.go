@@ -19,30 +19,29 @@ const (
 	maxPeers     = 64
 	maxState     = 256 << 10
 	lookupEvery  = 5 * time.Second
-	askEvery     = 300 * time.Millisecond // how often a peer is asked what it has
-	answerWithin = 5 * time.Second        // a slower peer counts as gone
+	askEvery     = 300 * time.Millisecond // between questions for a peer's state
+	answerWithin = 5 * time.Second        // a slower peer is gone
 )
 
-// peer is another node, from a download's point of view.
+// peer is another node, for a download.
 type peer struct {
 	addr  string
-	state *state             // its last report; nil: it lacks the file, or does not answer
+	state *state             // the last report; nil: it lacks the file, or does not answer
 	ctx   context.Context    // ends when it stops answering
 	stop  context.CancelFunc // nil: ctx has ended
-	out   bool               // not asked for chunks any more
-	busy  int                // transfers from it
-	until time.Time          // not asked before
-	fails bool               // the last transfer failed
+	out   bool               // distrusted, or this node
+	busy  int
+	until time.Time // not asked before
+	fails bool      // the last transfer failed
 }
 
-// usable reports whether p answers, and is trusted.
 func (p *peer) usable() bool { return p.state != nil && !p.out }
 
 func (p *peer) has(i int) bool { return p.usable() && (p.state.Whole || p.state.Have.has(i)) }
 
 func (p *peer) fetches() bool { return p.usable() && !p.state.Whole }
 
-// lookup looks up the peers and follows each, until ctx ends.
+// lookup looks up the peers and follows each.
 func (d *download) lookup(ctx context.Context) {
 	for {
 		addrs, err := d.n.cfg.Peers(ctx)
@@ -108,7 +107,6 @@ func (n *Node) askChunk(ctx context.Context, addr string, key key, i int, size i
 	return b, err
 }
 
-// ask asks a peer about a file: [aboutState], or a chunk's number.
 func (n *Node) ask(ctx context.Context, addr string, key key, what string, most int64) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+Prefix+key.id()+"/"+what, nil)
 	if err != nil {
