@@ -14,7 +14,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// writer translates an answer on its way to the client.
 type writer struct {
 	w     http.ResponseWriter
 	r     *http.Request
@@ -31,7 +30,7 @@ func (o *writer) Header() http.Header { return o.w.Header() }
 // Unwrap is for [http.ResponseController]: deadlines are the connection's.
 func (o *writer) Unwrap() http.ResponseWriter { return o.w }
 
-// FlushError is for [http.ResponseController]. An answer that is translated as a whole has nothing to flush yet.
+// FlushError is for [http.ResponseController]. A whole answer has nothing to flush yet.
 func (o *writer) FlushError() error {
 	if o.stream == nil {
 		return nil
@@ -73,7 +72,7 @@ func (o *writer) Write(p []byte) (int, error) {
 
 var answerNames = map[string]string{pathVectors: "list of embeddings for the input", pathShow: "description of a model", pathText: "completion of a text"}
 
-// finish writes an answer that is translated as a whole, after the handler has returned.
+// finish writes a whole answer, after the handler has returned.
 func (o *writer) finish() {
 	switch {
 	case o.status == 0:
@@ -102,15 +101,13 @@ func (o *writer) finish() {
 	o.write(raw)
 }
 
-// write ignores errors: the client left.
 func (o *writer) write(body []byte) {
 	o.w.Header().Set("Content-Type", "application/json")
 	o.w.WriteHeader(o.status)
 	_, _ = o.w.Write(body)
 }
 
-// countRefused turns the refusal of a prompt that is too long into an answer to a request for its number of tokens, if it has that and not
-// just a bound.
+// countRefused answers a request for a number of tokens by the refusal of a prompt that is too long, if that has it.
 func (o *writer) countRefused() bool {
 	f := parseFailure(o.whole.Bytes())
 	if o.r.URL.Path != pathCount || f.Tokens == 0 || !strings.Contains(f.Message, fmt.Sprintf("has %d tokens", f.Tokens)) {
@@ -137,7 +134,7 @@ func (o *writer) writeFailure() {
 	o.write(append(bytes.TrimSpace(body), '\n'))
 }
 
-// renameFields replaces a chat completion's field names in an error by the client's, in the text only if they are no common words.
+// renameFields replaces a chat completion's names in an error by the client's, in the text only if they are no common words.
 func (o *writer) renameFields(body []byte) []byte {
 	var b struct {
 		Error map[string]any `json:"error"`
@@ -166,7 +163,7 @@ func (o *writer) renameFields(body []byte) []byte {
 	return changed
 }
 
-// failure is an error in OpenAI's shape, with numbers for a prompt that is too long.
+// failure is OpenAI's error, with numbers for a prompt that is too long.
 type failure struct {
 	Message string
 	Code    json.RawMessage
@@ -191,8 +188,7 @@ func (f failure) error(status int) *api.Error {
 	return e
 }
 
-// anthropic returns Anthropic's message for a prompt that is too long, if the numbers are known: agents read them to shorten answer or
-// conversation.
+// anthropic returns Anthropic's message for a prompt that is too long: agents read the numbers to shorten answer or conversation.
 func (f failure) anthropic() string {
 	switch {
 	case f.Context <= 0:

@@ -8,11 +8,10 @@ import (
 	"strings"
 )
 
-// completion has the fields that are read from a completion, or from a chunk of one.
 type completion struct {
 	ID      string
 	Model   string
-	Created int64 // seconds; 0: unknown
+	Created int64 // seconds, or 0
 	Choices []struct {
 		Message said
 		Delta   said
@@ -51,7 +50,7 @@ type call struct {
 
 func (s *said) reasoning() string { return cmp.Or(s.Reasoning, s.Thoughts) }
 
-// scores are log probabilities, one value for each token. Values of other shapes are dropped.
+// scores are log probabilities of tokens. Values of other shapes are dropped.
 type scores []json.RawMessage
 
 func (s *scores) UnmarshalJSON(raw []byte) error {
@@ -80,7 +79,6 @@ func imagePart(url, detail string) any {
 	return map[string]any{"type": "image_url", "image_url": image}
 }
 
-// chatTool returns a tool of a request, or a choice of one.
 func chatTool(function any) any { return map[string]any{"type": "function", "function": function} }
 
 func chooseTool(name string) any { return chatTool(map[string]string{"name": name}) }
@@ -94,7 +92,7 @@ func toolCall(id, name, arguments string) any {
 	return map[string]any{"id": id, "type": "function", "function": map[string]string{"name": name, "arguments": arguments}}
 }
 
-// parseArguments returns a call's arguments as an object, or as a text if the model was cut off in them.
+// parseArguments returns an object, with a text if the model was cut off in it.
 func parseArguments(arguments string) any {
 	var o object
 	switch {

@@ -48,7 +48,6 @@ type spoken struct {
 	Content content
 }
 
-// conversation translates system and messages.
 func (r *request) conversation() {
 	var system content
 	var messages []spoken
@@ -65,7 +64,7 @@ func (r *request) conversation() {
 	for i, m := range messages {
 		where := fmt.Sprintf("messages[%d]", i)
 		switch m.Role {
-		case "system": // an instruction within the conversation
+		case "system": // within the conversation
 			out = append(out, chatTurn{Role: "system", Content: r.blockText(m.Content, where)})
 		case "user":
 			out = append(out, r.userTurns(m.Content, where)...)
@@ -82,7 +81,6 @@ func (r *request) conversation() {
 	r.put("messages", out)
 }
 
-// blockText returns the text of blocks that must all be text.
 func (r *request) blockText(c content, where string) string {
 	var parts []string
 	for _, b := range c {
@@ -94,7 +92,7 @@ func (r *request) blockText(c content, where string) string {
 	return strings.Join(parts, "\n")
 }
 
-// userTurns puts each tool's result into a message of its own, before the user's text.
+// userTurns puts tools' results before the user's text.
 func (r *request) userTurns(c content, where string) (out []chatTurn) {
 	var parts []any
 	var text string
@@ -137,7 +135,6 @@ func (r *request) userTurns(c content, where string) (out []chatTurn) {
 	return append(out, chatTurn{Role: "user", Content: parts})
 }
 
-// document returns a document's text, below its title and context.
 func (r *request) document(b *block, at string) string {
 	if b.Citations.Enabled {
 		r.refuse("messages", "%s.citations can't be kept: no parts of documents are cited here", at)

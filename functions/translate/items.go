@@ -36,7 +36,6 @@ func (p *inputParts) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*plain)(p))
 }
 
-// partsText returns the text of parts that must all be text.
 func (r *request) partsText(p inputParts, where string) string {
 	var b strings.Builder
 	for _, part := range p {
@@ -73,7 +72,6 @@ func (r *request) partsContent(p inputParts, where string) any {
 	return out
 }
 
-// input translates instructions and input.
 func (r *request) input() {
 	t := turns{request: r}
 	var instructions, text string
@@ -98,11 +96,11 @@ func (r *request) input() {
 	r.put("messages", t.out)
 }
 
-// turns collects messages. Consecutive thoughts, text and calls of an assistant are one message.
+// turns makes consecutive thoughts, text and calls of an assistant one message.
 type turns struct {
 	*request
 	out []*chatTurn
-	own *chatTurn // the assistant's current message; nil: none
+	own *chatTurn // the assistant's current message, or nil
 }
 
 func (t *turns) add(m chatTurn) {

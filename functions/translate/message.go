@@ -35,12 +35,10 @@ type (
 	}
 )
 
-// emptyMessage returns the message before its first block.
 func emptyMessage(c *completion) message {
 	return message{ID: "msg_" + strings.TrimPrefix(c.ID, "chatcmpl-"), Type: "message", Role: "assistant", Model: c.Model, Content: []any{}, Usage: c.Usage.anthropic()}
 }
 
-// newBlock takes the text of a block, or the call c.
 func newBlock(kind, text string, c *call) any {
 	switch kind {
 	case kindThoughts:
@@ -70,9 +68,9 @@ func newMessage(c *completion, silent bool) message {
 	return m
 }
 
-// anthropic returns a usage in Anthropic's shape, whose input_tokens do not include cached ones.
+// anthropic's input_tokens do not include cached ones.
 func (u usage) anthropic() json.RawMessage {
-	details := "" // without counted thoughts
+	details := ""
 	if u.Output.Reasoning > 0 {
 		details = fmt.Sprintf(`,"output_tokens_details":{"thinking_tokens":%d}`, u.Output.Reasoning)
 	}
@@ -80,7 +78,7 @@ func (u usage) anthropic() json.RawMessage {
 		max(0, u.Prompt-u.Details.Cached), u.Details.Cached, u.Completion, details)
 }
 
-// stopReason returns why an answer ended, and the stop string that ended it.
+// stopReason also returns the stop string that ended the answer.
 func stopReason(finish string, stop json.RawMessage) (reason, sequence *string) {
 	var text string
 	if finish == "stop" && json.Unmarshal(stop, &text) == nil && text != "" {

@@ -15,7 +15,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// refusedOfOllama are fields of Ollama's own API that are not supported.
 var refusedOfOllama = map[string]string{
 	"raw":                "a conversation goes through the model's template: send it to /api/generate as a prompt",
 	"template":           "the template is the model's own",
@@ -37,20 +36,19 @@ type ollamaRequest struct {
 	began    time.Time
 }
 
-// readOllama translates the common fields.
 func (h *Handler) readOllama(in *request) *ollamaRequest {
 	in.refuseFields(refusedOfOllama, "false", `""`, "[]", "0")
 	var model, name string
 	in.take("model", &model)
-	in.take("name", &name) // Ollama's command line sends the old name, with an empty model
+	in.take("name", &name) // the old name, which Ollama's command line sends
 	r := &ollamaRequest{request: in, model: cmp.Or(model, name), began: time.Now()}
 	if model = r.model; model != "" {
 		if !slices.Contains(h.Names, api.ModelName(model)) {
-			model = strings.TrimSuffix(model, names.Latest) // Ollama's clients add the tag
+			model = strings.TrimSuffix(model, names.Latest) // Ollama's clients add it
 		}
 		in.put("model", model)
 	}
-	in.remove("keep_alive") // the function declares how long the model stays loaded
+	in.remove("keep_alive") // the function declares it
 	in.ollamaOptions()
 	return r
 }
@@ -122,7 +120,6 @@ func (r *ollamaRequest) askTurns(messages []ollamaTurn) shape {
 	return r.ask("")
 }
 
-// ask translates the common fields of both kinds of completions.
 func (r *ollamaRequest) ask(path string) shape {
 	if !r.has("stream") {
 		r.put("stream", true) // Ollama's default
@@ -132,7 +129,6 @@ func (r *ollamaRequest) ask(path string) shape {
 	return shape{path: path, names: ollamaNames, style: api.StreamLines, answer: whole(r.whole), events: func(out *output) events { return &ollamaLines{out: out, request: r} }}
 }
 
-// think switches thoughts off, or on with their amount. A model that does not think refuses that.
 func (r *request) think() {
 	effort := strings.Trim(string(r.object["think"]), `"`)
 	r.remove("think")
@@ -152,7 +148,6 @@ func (r *request) think() {
 	r.setTemplate("enable_thinking", true)
 }
 
-// ollamaFormat translates "json", or a schema.
 func (r *request) ollamaFormat() {
 	raw := r.object["format"]
 	switch {
@@ -187,14 +182,13 @@ type ollamaCall struct {
 	} `json:"function"`
 }
 
-// ollamaTurns collects messages. Calls need no identifiers: results are matched by their tool's name and their order.
+// ollamaTurns matches results to calls by their tool's name and order: Ollama's need no identifiers.
 type ollamaTurns struct {
 	*request
 	out  []chatTurn
 	open []ollamaCall // without a result yet
 }
 
-// add translates the message with the index at.
 func (t *ollamaTurns) add(m *ollamaTurn, at int) {
 	out := chatTurn{Role: m.Role, Content: m.Content}
 	switch m.Role {
@@ -235,7 +229,7 @@ func (t *ollamaTurns) imageParts(m *ollamaTurn) (parts []any) {
 	return parts
 }
 
-// takeCall returns the identifier of a result's call: the named one, else the first of its tool, or of any if it names none.
+// takeCall returns the identifier of the named call, else the tool's first, or the first if m names none.
 func (t *ollamaTurns) takeCall(m *ollamaTurn) string {
 	at := slices.IndexFunc(t.open, func(c ollamaCall) bool { return c.ID == m.CallID || m.CallID == "" && c.Function.Name == m.Tool })
 	if at < 0 && m.CallID == "" && m.Tool == "" && len(t.open) > 0 {
@@ -249,19 +243,18 @@ func (t *ollamaTurns) takeCall(m *ollamaTurn) string {
 	return id
 }
 
-// keptOptions maps Ollama's options to a chat completion's.
 var keptOptions = map[string]string{
 	"temperature": "temperature", "top_p": "top_p", "min_p": "min_p", "stop": "stop", "repeat_penalty": "repetition_penalty",
 	"presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty",
 }
 
-// hostOptions are the function's to declare. num_keep matters only if a context is shifted.
+// hostOptions are the function's to declare.
 var hostOptions = strings.Fields("num_batch num_ctx num_gpu main_gpu low_vram use_mmap use_mlock num_thread numa f16_kv vocab_only logits_all num_keep mirostat_tau mirostat_eta")
 
-// neutralOptions has values without an effect. Others are refused, except those of penalties.
+// neutralOptions have no effect with these values.
 var neutralOptions = map[string]float64{"mirostat": 0, "tfs_z": 1, "typical_p": 1, "repeat_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
 
-// ollamaOptions moves the options into the request. It refuses one that would change the answer and can't be translated.
+// ollamaOptions refuses options that change the answer and can't be translated.
 func (r *request) ollamaOptions() {
 	var all object
 	r.take("options", &all)
@@ -297,7 +290,7 @@ func (r *request) setOption(all object, name string, n float64) {
 		case name == "seed" && n >= 0: // else each answer has another
 			r.put("seed", int64(n))
 		}
-	case "repeat_last_n": // penalties apply to the whole context, as with -1
+	case "repeat_last_n": // of the whole context, as with -1
 		for _, penalty := range []string{"repeat_penalty", "presence_penalty", "frequency_penalty"} {
 			if n != -1 && all.has(penalty) && !isNeutral(penalty, all[penalty]) {
 				r.refuse("options.repeat_last_n", "options.repeat_last_n is %v, which can't be kept beside a penalty: penalties are for all of the context, leave it out or send -1", n)

@@ -15,11 +15,11 @@ type ollamaVectors struct {
 	Model   string        `json:"model"`
 	Vectors [][]float32   `json:"embeddings"`
 	Total   time.Duration `json:"total_duration"`
-	Load    time.Duration `json:"load_duration"` // 0: it was loaded when the request came
+	Load    time.Duration `json:"load_duration"` // 0: it was loaded before
 	Prompt  int           `json:"prompt_eval_count"`
 }
 
-// askEmbed cuts a text that is too long at its end by default, as Ollama does.
+// askEmbed cuts a long text at its end by default, as Ollama does.
 func askEmbed(h *Handler, in *request) shape {
 	cut, dimensions := true, 0
 	in.take("truncate", &cut)
@@ -49,7 +49,7 @@ func askEmbed(h *Handler, in *request) shape {
 	})
 }
 
-// askEmbeddings asks for the unnormalised vector of one text (the older /api/embeddings).
+// askEmbeddings asks for one unnormalised vector (the older /api/embeddings).
 func askEmbeddings(h *Handler, in *request) shape {
 	h.readOllama(in)
 	var prompt string
@@ -60,7 +60,7 @@ func askEmbeddings(h *Handler, in *request) shape {
 	return in.askVectors([]string{prompt}, func(vectors [][]float32, _ int) any { return map[string][]float32{"embedding": vectors[0]} })
 }
 
-// askShow passes a request on to the engine, which has this path too, with the model's own name.
+// askShow asks the engine, which has this path too, by the model's own name.
 func askShow(h *Handler, in *request) shape {
 	if h.readOllama(in).model == "" {
 		in.refuse("model", "model is required")
@@ -89,7 +89,7 @@ func (r *request) askVectors(texts []string, answer func(vectors [][]float32, to
 	}}
 }
 
-// readVectors returns the vectors in the texts' order; nil: invalid. A runtime may send numbers all the same.
+// readVectors returns nil for an invalid answer. A runtime may send numbers all the same.
 func readVectors(body []byte, n int) (vectors [][]float32, tokens int) {
 	var in struct {
 		Data []struct {
@@ -126,7 +126,6 @@ func readVectors(body []byte, n int) (vectors [][]float32, tokens int) {
 	return vectors, in.Usage.Prompt
 }
 
-// ollamaLine is an answer, or a line of one.
 type ollamaLine struct {
 	Model    string            `json:"model"`
 	Created  time.Time         `json:"created_at"`
@@ -140,10 +139,10 @@ type ollamaLine struct {
 	*ollamaCounts
 }
 
-// ollamaCounts ends an answer. Times are measured in a stream; else all time is the answer's.
+// ollamaCounts measures times in a stream; else all time is the answer's.
 type ollamaCounts struct {
 	Total      time.Duration `json:"total_duration"`
-	Load       time.Duration `json:"load_duration"` // 0: it was loaded when the request came
+	Load       time.Duration `json:"load_duration"` // 0: it was loaded before
 	Prompt     int           `json:"prompt_eval_count"`
 	PromptTime time.Duration `json:"prompt_eval_duration"`
 	Output     int           `json:"eval_count"`
@@ -162,7 +161,6 @@ func (r *ollamaRequest) whole(c *completion) any {
 	return r.done(line, choice.Finish, &ollamaCounts{Prompt: c.Usage.Prompt, Output: c.Usage.Completion, OutputTime: time.Since(r.began)})
 }
 
-// loaded answers a request that only loads the model.
 func (r *ollamaRequest) loaded() shape {
 	return loads(r.done(r.line("", "", "", nil, nil), "load", nil))
 }
@@ -184,7 +182,6 @@ func (r *ollamaRequest) line(model, text, thoughts string, calls []call, s score
 	return l
 }
 
-// done makes l the last line.
 func (r *ollamaRequest) done(l ollamaLine, finish string, counts *ollamaCounts) ollamaLine {
 	l.Done, l.Reason, l.ollamaCounts = true, finish, counts
 	if slices.Contains([]string{"tool_calls", "function_call", ""}, finish) {
@@ -196,15 +193,14 @@ func (r *ollamaRequest) done(l ollamaLine, finish string, counts *ollamaCounts) 
 	return l
 }
 
-// ollamaLines writes the lines of Ollama's stream.
 type ollamaLines struct {
 	out         *output
 	request     *ollamaRequest
 	model       string
 	first, last time.Time // of the answer's parts
 	calls       []call    // sent complete, in one line
-	arguments   [][]byte  // of the calls
-	size        int       // of all arguments
+	arguments   [][]byte
+	size        int // of all arguments
 }
 
 func (s *ollamaLines) add(c *completion) *api.Error {

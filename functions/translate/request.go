@@ -27,20 +27,19 @@ func (o object) remove(names ...string) {
 	}
 }
 
-// request is a client's request, which becomes the runtime's field by field. It keeps the first error, so err is checked once.
+// request becomes the runtime's, field by field. It keeps the first error, so err is checked once.
 type request struct {
 	object
 	err error
 }
 
-// refuse sets a 400 that names a field.
 func (r *request) refuse(param, format string, args ...any) {
 	if r.err == nil {
 		r.err = api.BadRequest(param, format, args...)
 	}
 }
 
-// refuseFields refuses unsupported fields, unless their value is null or in none.
+// refuseFields accepts null and the values in none.
 func (r *request) refuseFields(reasons map[string]string, none ...string) {
 	for name, why := range reasons {
 		if r.has(name) && !slices.Contains(none, string(r.object[name])) {
@@ -50,7 +49,7 @@ func (r *request) refuseFields(reasons map[string]string, none ...string) {
 	}
 }
 
-// take removes a field and decodes it into v, which stays unchanged if the field is missing.
+// take removes a field and decodes it into v, if it is there.
 func (r *request) take(name string, v any) {
 	if r.has(name) {
 		if err := json.Unmarshal(r.object[name], v); err != nil {
@@ -60,7 +59,6 @@ func (r *request) take(name string, v any) {
 	r.remove(name)
 }
 
-// wanted has JSON's names of Go's kinds.
 var wanted = map[reflect.Kind]string{
 	reflect.String: "a string", reflect.Bool: "true or false", reflect.Slice: "an array", reflect.Struct: "an object", reflect.Map: "an object",
 	reflect.Int: "a number", reflect.Int64: "a number", reflect.Float64: "a number", reflect.Float32: "a number",
@@ -80,7 +78,7 @@ func (r *request) refuseType(name string, err error) {
 	r.refuse(name, "%s: it has the wrong type: got %s, want %s", where, got, cmp.Or(wanted[wrong.Type.Kind()], "another type"))
 }
 
-// allow refuses a word unless it is empty or in want.
+// allow refuses a word that is neither empty nor in want.
 func (r *request) allow(param, name, word string, want ...string) {
 	if word != "" && !slices.Contains(want, word) {
 		r.refuse(param, "%s is %.40q, which can't be kept here: want %s", name, word, strings.Join(want, " or "))
@@ -94,7 +92,7 @@ func (r *request) drop(name string, words ...string) {
 	r.allow(name, name, word, words...)
 }
 
-// setTemplate sets a variable of the model's template, unless the client has.
+// setTemplate does not replace a client's variable.
 func (r *request) setTemplate(name string, v any) {
 	args := object{}
 	r.take("chat_template_kwargs", &args)
@@ -104,7 +102,7 @@ func (r *request) setTemplate(name string, v any) {
 	r.put("chat_template_kwargs", args)
 }
 
-// continueLast continues the last message, which is the assistant's and must end with a text (said).
+// continueLast continues the assistant's last message, which must end with a text (said).
 func (r *request) continueLast(said bool) {
 	if !said {
 		r.refuse("messages", "the last message is the assistant's and ends with no text: there is nothing to go on from, end with a message of the user's")
@@ -113,7 +111,6 @@ func (r *request) continueLast(said bool) {
 	r.put("continue_final_message", true)
 }
 
-// setStreamOptions requests the usage at the end of a stream.
 func (r *request) setStreamOptions() {
 	var stream bool
 	if r.has("stream") && json.Unmarshal(r.object["stream"], &stream) != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// emptyResponse has a response's fields in their order, with the values that stay if nothing sets them.
+// emptyResponse has a response's fields in their order, with their default values.
 const emptyResponse = `{"id":"","object":"response","created_at":0,"completed_at":null,"status":"in_progress","background":false,"error":null,"incomplete_details":null,` +
 	`"instructions":null,"max_output_tokens":null,"model":"","output":[],"parallel_tool_calls":true,"previous_response_id":null,"reasoning":{"effort":null,"summary":null},` +
 	`"store":false,"temperature":1,"text":{},"tool_choice":"auto","tools":[],"top_p":1,"truncation":"disabled","usage":null,"user":null,"metadata":{},"top_logprobs":0,` +
@@ -22,7 +22,6 @@ type response struct {
 	output []outputItem
 }
 
-// newResponse repeats fields of the request.
 func newResponse(in *request) *response {
 	r := &response{fields: jsonfield.Open([]byte(emptyResponse)), spaces: map[string]called{}, output: []outputItem{}}
 	for name := range strings.FieldsSeq("instructions max_output_tokens parallel_tool_calls reasoning temperature tool_choice top_p user metadata " +
@@ -32,7 +31,7 @@ func newResponse(in *request) *response {
 		}
 	}
 	text := object{}
-	_ = json.Unmarshal(in.object["text"], &text) // anything but an object is refused later
+	_ = json.Unmarshal(in.object["text"], &text) // other values are refused later
 	if text == nil {
 		text = object{}
 	}
@@ -65,7 +64,7 @@ func (r *response) set(name string, v any) {
 
 func (r *response) body() json.RawMessage { return r.fields.Bytes() }
 
-// begin takes the runtime's time, which stays the same if another instance continues the stream.
+// begin takes the runtime's time, which stays if another instance continues the stream.
 func (r *response) begin(c *completion) {
 	r.id = strings.TrimPrefix(c.ID, "chatcmpl-")
 	if c.Created == 0 {
@@ -76,7 +75,6 @@ func (r *response) begin(c *completion) {
 	r.set("created_at", c.Created)
 }
 
-// end sets the usage and the status, which it returns.
 func (r *response) end(finish string, u usage) (status string) {
 	reason := map[string]string{"length": "max_output_tokens", "content_filter": "content_filter"}[finish]
 	if reason != "" {
@@ -110,7 +108,6 @@ func (r *response) whole(c *completion) any {
 	return r.body()
 }
 
-// outputItem is thoughts, a message or a call.
 type outputItem struct {
 	ID      string       `json:"id"`
 	Type    string       `json:"type"`
@@ -135,7 +132,7 @@ type outputPart struct {
 	Logprobs    scores     `json:"logprobs,omitzero"`
 }
 
-// itemKinds has the prefix of items' identifiers, and the type of their parts.
+// itemKinds has the prefix of items' identifiers, and their parts' type.
 var itemKinds = map[string]struct{ prefix, part string }{
 	kindThoughts: {"rs_", "reasoning_text"}, kindText: {"msg_", "output_text"}, kindCall: {"fc_", "function_call_arguments"},
 }
@@ -163,7 +160,6 @@ func newPart(kind, text string, s scores) outputPart {
 	return p
 }
 
-// newCall returns a call of a function, which may be in a namespace.
 func (r *response) newCall(c *call, arguments string) *outputCall {
 	f, found := r.spaces[c.Function.Name]
 	if !found {
@@ -172,14 +168,13 @@ func (r *response) newCall(c *call, arguments string) *outputCall {
 	return &outputCall{CallID: c.ID, Name: f.Name, Namespace: f.Namespace, Arguments: arguments}
 }
 
-// responseEvents writes the events of OpenAI's stream, each with a number.
 type responseEvents struct {
 	blocks
 	response *response
 	id       string // of the open block's item, without prefix
 	call     *outputCall
 	said     strings.Builder
-	told     scores // the open message's scores that were sent
+	told     scores // scores of the open message that were sent
 }
 
 func newResponseEvents(out *output, r *response) *responseEvents {
@@ -215,7 +210,6 @@ func (s *responseEvents) addPart(part string) {
 	s.partEvent(itemKinds[s.kind].part+".delta", data)
 }
 
-// takeScores returns the scores that were not sent yet.
 func (s *responseEvents) takeScores() scores {
 	taken := append(scores{}, s.scores...)
 	s.told, s.scores = append(s.told, taken...), nil

@@ -7,7 +7,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// refusedOfResponses are fields that are not supported.
 var refusedOfResponses = map[string]string{
 	"previous_response_id": "responses are not stored here: send the conversation as input",
 	"conversation":         "conversations are not stored here: send the conversation as input",
@@ -46,7 +45,7 @@ func askResponses(_ *Handler, in *request) shape {
 		events: func(out *output) events { return newResponseEvents(out, response) }}
 }
 
-// include translates the list of additional outputs. Nothing is encrypted: thoughts are in the items.
+// include: nothing is encrypted, since thoughts are in the items.
 func (r *request) include() {
 	var include []string
 	r.take("include", &include)
@@ -61,7 +60,7 @@ func (r *request) include() {
 	}
 }
 
-// reasoning translates the amount of thinking. The thoughts are in the answer, so no summary is made.
+// reasoning: no summary is made, since the thoughts are in the answer.
 func (r *request) reasoning() {
 	var of struct {
 		Effort, Summary, Context, Mode string
@@ -97,7 +96,7 @@ func (c called) whole() string {
 	return c.Namespace + "__" + c.Name
 }
 
-// functions translates tools and the choice of one, and adds them to spaces by their whole names. It refuses OpenAI's own tools.
+// functions adds them to spaces by their whole names. It refuses OpenAI's own tools.
 func (r *request) functions(spaces map[string]called) {
 	var list []tool
 	r.take("tools", &list)
@@ -131,7 +130,6 @@ func (r *request) functions(spaces map[string]called) {
 	}
 }
 
-// flatTools returns the functions by their whole names.
 func (r *request) flatTools(list []tool, spaces map[string]called) (flat []tool) {
 	add := func(t tool, space string) {
 		name := called{Name: t.Name, Namespace: space}
@@ -163,7 +161,7 @@ func (r *request) flatTools(list []tool, spaces map[string]called) (flat []tool)
 	return flat
 }
 
-// allowedTools returns the whole names of the tools that a choice allows (nil: all), and the choice among them.
+// allowedTools returns the whole names of allowed tools (nil: all), and the choice among them.
 func (r *request) allowedTools(choice json.RawMessage) (names []string, among json.RawMessage) {
 	var some struct {
 		Type  string

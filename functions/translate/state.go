@@ -12,20 +12,19 @@ import (
 // stateWriter writes the state of a stream between its events, so that another instance can continue it ([control.HeaderState]). A nil one
 // writes nothing.
 //
-// The runtime sends a piece of the state before each chunk. A chunk's events depend on it and earlier chunks only.
+// The runtime sends a piece of the state before each chunk, and a chunk's events depend on earlier chunks and it only.
 //
 //  1. A chunk's first event is preceded by its piece, after those of chunks without events, each further event by the piece more, and each
 //     event that ends the answer by the piece last.
-//  2. An instance that continues a stream translates all known chunks again, and drops the events that were sent, whose number the pieces
-//     give.
+//  2. An instance that continues translates all known chunks again, and drops the events that were sent, which the pieces count.
 type stateWriter struct {
 	lines  bool
 	piece  []byte   // the next chunk's
 	untold [][]byte // pieces of chunks without events
 
-	chunks int // chunks sent before
-	events int // events sent of the last of them
-	ends   int // events sent of the answer's end
+	chunks int // sent before
+	events int // sent of the last of them
+	ends   int // sent of the answer's end
 }
 
 const (
@@ -33,7 +32,7 @@ const (
 	last = "e"
 )
 
-// newStateWriter reads the header of a request for a state, and replaces it by the runtime's.
+// newStateWriter replaces the request's header by the runtime's.
 func newStateWriter(h http.Header, asked []byte, to shape) *stateWriter {
 	state := h.Get(control.HeaderState)
 	if state == "" || to.events == nil {
@@ -64,7 +63,7 @@ func newStateWriter(h http.Header, asked []byte, to shape) *stateWriter {
 	return t
 }
 
-// takeComment reports whether a comment is about the state. It keeps a chunk's piece, and passes on that the instance hands over.
+// takeComment reports whether a comment is about the state. It keeps a piece, and passes on that the instance hands over.
 func (t *stateWriter) takeComment(line []byte, out *output) bool {
 	if t == nil {
 		return false
@@ -88,7 +87,7 @@ func (t *stateWriter) separator() string {
 	return "\n\n"
 }
 
-// addChunk puts the state before a chunk's events, which begin at from in out, and drops events that were sent.
+// addChunk puts the state before a chunk's events, which begin at from, and drops those that were sent.
 func (t *stateWriter) addChunk(out *output, from int) {
 	if t == nil {
 		return
@@ -123,7 +122,7 @@ func (t *stateWriter) cutEvents(out *output, from int) [][]byte {
 	return slices.DeleteFunc(events, func(e []byte) bool { return len(e) == 0 })
 }
 
-// write puts the piece first before the first event and further before each other one.
+// write puts first before the first event and further before the others.
 func (t *stateWriter) write(out *output, events [][]byte, first []byte, further string) {
 	for i, e := range events {
 		piece := further

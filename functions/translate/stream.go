@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Bounds of a line of a stream, and of an answer that is not a stream, which are buffered.
+// Bounds of a line of a stream, and of another answer.
 const (
 	maxLine   = 16 << 20
 	maxAnswer = 64 << 20
@@ -24,26 +24,23 @@ func errCut() *api.Error {
 	return api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the runtime ended the stream before the answer was complete")
 }
 
-// events translates a stream of chat completions into the output that it was made with.
 type events interface {
 	add(c *completion) *api.Error
 	end(e ending)
 }
 
-// ending has the values from a stream's chunks that belong to its end.
 type ending struct {
 	finish string
 	stop   json.RawMessage
 	usage  usage
 }
 
-// output collects translated events.
 type output struct {
 	bytes.Buffer
 	number int // server-sent events so far
 }
 
-// event writes a server-sent event whose data has its type too.
+// event adds the type to the data.
 func (o *output) event(kind string, data map[string]any) {
 	data["type"] = kind
 	o.number++
@@ -53,7 +50,6 @@ func (o *output) event(kind string, data map[string]any) {
 	o.WriteString("\n\n")
 }
 
-// stream translates a stream, which may be cut anywhere.
 type stream struct {
 	w     io.Writer
 	shape shape
@@ -61,7 +57,7 @@ type stream struct {
 
 	events  events
 	written output
-	line    []byte // the beginning of an incomplete line
+	line    []byte // incomplete
 	ending  ending
 	over    bool // the end, or an error, was sent
 }
@@ -91,12 +87,12 @@ func (s *stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// close ends a stream whose handler has returned. Without an end of its own it was cut.
+// close ends a stream whose handler has returned; without its own end it was cut.
 func (s *stream) close() {
 	s.written.Reset()
-	s.readLine() // the last line needs no line end
+	s.readLine() // it may have no line end
 	s.fail(errCut())
-	_, _ = s.w.Write(s.written.Bytes()) // it fails only if the client left
+	_, _ = s.w.Write(s.written.Bytes()) // the client left
 }
 
 func (s *stream) readLine() {
@@ -146,7 +142,7 @@ func (s *stream) add(c *completion) {
 	}
 }
 
-// passComment passes on a comment that keeps the connection open, or is for the activator.
+// passComment passes on what keeps the connection open, or is for the activator.
 func (s *stream) passComment(line []byte) {
 	ping := s.shape.ping
 	switch {
@@ -176,12 +172,12 @@ const (
 	kindCall     = "function_call"
 )
 
-// blocks send an answer as Anthropic and OpenAI's responses do: one block of thoughts, text or calls after another.
+// blocks send an answer as Anthropic and OpenAI's responses do: thoughts, text and calls one after another.
 type blocks struct {
 	out    *output
 	to     blockWriter
 	begun  bool
-	kind   string // of the open block; empty: none
+	kind   string // of the open block, or ""
 	call   int    // the open call's index
 	calls  int    // so far
 	scores scores // not sent yet
@@ -189,7 +185,7 @@ type blocks struct {
 
 type blockWriter interface {
 	beginAnswer(c *completion)
-	openBlock(c *call) // c is the call of a call block
+	openBlock(c *call) // of a call block
 	addPart(part string)
 	closeBlock(status string)
 }

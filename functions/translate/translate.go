@@ -3,8 +3,7 @@
 //
 // The life of one request:
 //
-//  1. The body becomes one of /v1/chat/completions, /v1/completions or /v1/embeddings. Unknown fields are passed on: the runtime may know
-//     them.
+//  1. The body becomes one of /v1/chat/completions, /v1/completions or /v1/embeddings. Unknown fields are passed on.
 //  2. The next handler serves it.
 //  3. An answer in JSON is translated as a whole, a stream event by event. A failure keeps its status, in the client's shape and names.
 //  4. A stream that breaks off ends with an error, never with the event that completes an answer. An answer of an unexpected kind is a
@@ -23,14 +22,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Handler translates requests for the next handler, and passes all others on. It is safe for many goroutines.
+// Handler translates requests for Next, and passes all others on. It is safe for many goroutines.
 type Handler struct {
-	// Next serves /v1/chat/completions, /v1/completions and /v1/embeddings, and in front of the engine /api/show.
+	// Next serves chat and text completions and embeddings, and in front of the engine /api/show.
 	Next http.Handler
 	Door *inbound.Door
-	// Client returns the client whose account is charged for the memory of a body.
+	// Client returns who is charged for the memory of a body.
 	Client func(*http.Request) string
-	// Names are the model's. Ollama's clients add the tag ":latest", which is removed unless a name here has it.
+	// Names are the model's. Ollama's clients add ":latest", which is removed unless a name here has it.
 	Names []api.ModelName
 	// Reports: Next can send the usage of a stream with each chunk.
 	Reports bool
@@ -58,14 +57,13 @@ var paths = map[string]func(h *Handler, in *request) shape{
 	pathShow:          askShow,
 }
 
-// shape has the path of the runtime's request, and the translation of its answer.
 type shape struct {
-	path string // empty: pathChat; of pathModels a GET
-	// answer translates a complete body; false: of an unexpected kind.
+	path string // "": pathChat; of pathModels a GET
+	// answer translates a whole body; false: of an unexpected kind.
 	answer func(body []byte) (any, bool)
 	// names maps a chat completion's fields to the client's, for errors.
 	names map[string]string
-	// events begins a stream; nil: the answer never is one.
+	// events begins a stream; nil: there is none.
 	events func(*output) events
 	style  api.Stream
 	// ping, if not empty, replaces comments that keep the connection open.
@@ -74,7 +72,6 @@ type shape struct {
 	scored bool
 }
 
-// lines reports whether the stream is lines of JSON, without comments.
 func (s shape) lines() bool { return s.style == api.StreamLines }
 
 func whole(answer func(*completion) any) func(body []byte) (any, bool) {
