@@ -18,7 +18,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
-// benchResult is the result of rouse bench.
 type benchResult struct {
 	Function      string             `json:"function"`
 	Requests      int                `json:"requests"`
@@ -61,7 +60,7 @@ func benchCommand() *cobra.Command {
 			r := bench(ctx, ask, f.Requests, f.Concurrency, progress(cmd.ErrOrStderr(), f.Requests))
 			r.Function = args[0]
 			switch {
-			case r.Requests == 0: // Ctrl-C came before the first answer
+			case r.Requests == 0: // interrupted before the first answer
 				return &ExitError{130}
 			case r.Failed == r.Requests:
 				return fmt.Errorf("all %d requests failed, the first with: %s", r.Requests, r.FirstError)
@@ -80,7 +79,6 @@ func benchCommand() *cobra.Command {
 	return cmd
 }
 
-// progress shows nothing unless w is a terminal.
 func progress(w io.Writer, n int) func() {
 	if !render.IsTerminal(w) {
 		return func() {}
@@ -141,7 +139,7 @@ func (r *benchResult) finish(took time.Duration) {
 	r.FirstTokenMS, r.TotalMS, r.HoldMS = quantiles(r.first), quantiles(r.totals), quantiles(r.holds)
 }
 
-// quantiles returns p50, p95, p99 and the maximum, in milliseconds.
+// quantiles are in milliseconds.
 func quantiles(ds []time.Duration) map[string]float64 {
 	if len(ds) == 0 {
 		return nil

@@ -92,7 +92,7 @@ func toApply(files, models []string) (all []config.Manifest, err error) {
 	return all, config.CheckUnique(functions)
 }
 
-// applyOne declares a function, unless c is nil, and with save keeps it, unless the server refuses it.
+// applyOne declares a function, if c is not nil, and then keeps it with save.
 func applyOne(cmd *cobra.Command, c *client, m config.Manifest, save bool) error {
 	f := m.Function
 	kept := ""
@@ -157,7 +157,7 @@ there again at the next start, unless --save removes it too.`,
 	return cmd
 }
 
-// removeOne removes a function, unless c is nil, and with save its kept manifest.
+// removeOne removes a function, if c is not nil, and with save its kept manifest.
 func removeOne(cmd *cobra.Command, c *client, name string, save bool) error {
 	path, err := functionPath(name, "")
 	if err != nil {

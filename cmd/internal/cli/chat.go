@@ -30,7 +30,7 @@ type chatOptions struct {
 	seed          int     // 0: none
 }
 
-// chatEvents are callbacks for a streamed answer; they may be nil.
+// chatEvents may be nil.
 type chatEvents struct {
 	comment func(string)
 	text    func(string)
@@ -38,15 +38,15 @@ type chatEvents struct {
 
 type measured struct {
 	hold, wake, queue time.Duration // from Server-Timing
-	firstToken, total time.Duration // seen here, since the request
+	firstToken, total time.Duration // since the request
 	tokens            int
-	fallback          string // the model that answered in its place
+	fallback          string // the model that answered
 }
 
-// leastRated is the shortest generation time that is rated: faster answers came from a buffer.
+// leastRated tells from answers that came from a buffer.
 const leastRated = 20 * time.Millisecond
 
-// rate returns the tokens per second after the first one; 0: unknown.
+// rate counts tokens per second after the first, or 0.
 func (m measured) rate() float64 {
 	if m.tokens < 2 || m.total < m.firstToken+leastRated {
 		return 0
@@ -65,11 +65,11 @@ type chunk struct {
 	} `json:"usage"`
 	Error *struct {
 		Message string `json:"message"`
-		Code    any    `json:"code"` // a string; some model servers send a number
+		Code    any    `json:"code"` // or a number, of some model servers
 	} `json:"error"`
 }
 
-// chat sends one streaming request. An answer that is cut off is an error.
+// chat streams an answer. One that is cut off is an error.
 func (c *client) chat(ctx context.Context, door endpoint, o chatOptions, messages []message, on chatEvents) (measured, error) {
 	body := map[string]any{
 		"model": o.model, "messages": messages, "stream": true, "temperature": o.temperature,
@@ -116,7 +116,6 @@ func (c *client) chat(ctx context.Context, door endpoint, o chatOptions, message
 	return m, nil
 }
 
-// take reads one line of the stream; done after [DONE].
 func (m *measured) take(line string, start time.Time, on chatEvents) (done bool, err error) {
 	if text, found := strings.CutPrefix(line, ":"); found {
 		if to, found := strings.CutPrefix(text, " rouse fallback="); found {

@@ -31,11 +31,10 @@ import (
 type client struct {
 	*verb.Client
 	endpoint api.Endpoint
-	// fingerprint is the front door's certificate's, as its socket says; empty: certificates are verified as usual.
+	// fingerprint is the front door's certificate's, by its socket; empty: certificates are verified as usual.
 	fingerprint string
 }
 
-// dial finds the server that the flags, the environment or the machine name.
 func dial(cmd *cobra.Command) (*client, error) {
 	text, _ := cmd.Flags().GetString("server")
 	text = cmp.Or(text, os.Getenv("ROUSE_SERVER"))
@@ -110,7 +109,7 @@ func (c *client) verify(s tls.ConnectionState) error {
 	return nil
 }
 
-// at returns c for the server's endpoint for clients, with the key of $ROUSE_API_KEY.
+// at is for clients' requests, with the key of $ROUSE_API_KEY.
 func (c *client) at(e api.Endpoint) *verb.Client {
 	other := *c.Client
 	other.URL, other.Peer = e.URL, "the server at "+string(e)
@@ -121,7 +120,7 @@ func (c *client) at(e api.Endpoint) *verb.Client {
 	return &other
 }
 
-// guarded prevents a transport from talking to another user's Unix socket: manifests contain secrets.
+// guarded keeps a transport from another user's Unix socket: manifests contain secrets.
 func guarded(t *http.Transport) *http.Transport {
 	dial := t.DialContext
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -137,7 +136,6 @@ func guarded(t *http.Transport) *http.Transport {
 	return t
 }
 
-// closedDoor explains where the administrative API is.
 func closedDoor(e api.Endpoint) func(resp *http.Response, method string, body []byte) error {
 	return func(resp *http.Response, _ string, body []byte) error {
 		if _, unix := e.Socket(); unix || !strings.HasPrefix(resp.Request.URL.Path, "/rouse/") || !bytes.Contains(body, []byte(api.CodeUnknownPath)) {
@@ -156,7 +154,6 @@ func dialDoor(cmd *cobra.Command) (*client, api.Endpoint, error) {
 	return c, door, err
 }
 
-// frontDoor returns the endpoint for clients' requests.
 func (c *client) frontDoor(ctx context.Context) (api.Endpoint, error) {
 	if _, unix := c.endpoint.Socket(); !unix {
 		return c.endpoint, nil
@@ -171,10 +168,9 @@ func (c *client) info(ctx context.Context) (info local.Info, err error) {
 	return info, err
 }
 
-// shared is rouse for the commands that it shares with kn rouse.
 var shared = verb.Program{Name: "rouse", Connect: connect, Complete: functionNames}
 
-// ofFunction is what names mean in shared commands; for kn rouse, a Service.
+// ofFunction is what names mean; for kn rouse, a Service.
 const ofFunction = "the function"
 
 func connect(cmd *cobra.Command) (*verb.Server, error) {
@@ -192,7 +188,7 @@ func connect(cmd *cobra.Command) (*verb.Server, error) {
 	return &verb.Server{Client: c.Client, Find: find, Explain: c.explained}, nil
 }
 
-// explained replaces the error of a function that could not start by its runtime's output, which clients don't get.
+// explained adds the runtime's output, which clients don't get, to a failed start.
 func (c *client) explained(ctx context.Context, name string, err error) error {
 	var refused *api.Error
 	if errors.As(err, &refused) && refused.Code == api.CodeInvalidKey {
@@ -213,7 +209,6 @@ func called(f admin.Function, name string) bool {
 	return f.Function.Name == functionOf(name) || slices.Contains(f.Function.Names(), api.ModelName(name))
 }
 
-// functionOf returns the full name of NAME or NAMESPACE/NAME.
 func functionOf(name string) api.FunctionName {
 	f := api.FunctionName(name)
 	return api.NewFunctionName(f.Namespace(), f.Name())
@@ -228,7 +223,6 @@ func functionPath(name, rest string) (string, error) {
 	return admin.FunctionPath(f, rest), nil
 }
 
-// functionNames completes names of functions in the shell.
 func functionNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -22,13 +22,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
-// console reports what a server does: for people as lines, with bars on a terminal; for programs as JSON logs. It is safe for many
-// goroutines.
+// console reports what a server does: lines and bars for people, JSON logs for programs. It is safe for many goroutines.
 type console struct {
 	out      io.Writer
 	log      *slog.Logger
 	people   bool // not JSON
-	terminal bool // lines may be redrawn
+	terminal bool // with bars
 
 	mu     sync.Mutex // guards all below, and out
 	states map[api.InstanceID]api.InstanceStatus
@@ -71,7 +70,7 @@ func shortTime(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// isOpen reports whether everybody who reaches a server may use it, from other machines too.
+// isOpen reports whether everybody may use a server, from other machines too.
 func isOpen(info local.Info) bool {
 	_, host, _ := strings.Cut(info.URL, "://")
 	return !page.IsLocal(host) && !info.Keys
@@ -102,7 +101,6 @@ func (c *console) logReady(info local.Info, functions []api.Function, set declar
 	c.log.Info("ready", "url", info.URL, "admin", info.Admin, "version", info.Version, "try", try)
 }
 
-// ready prints what is served, where, and how to ask.
 func (c *console) ready(info local.Info, functions []api.Function, set declaredSet) {
 	first := api.Function{Name: "default/MODEL", Model: "MODEL"} // for a cluster that is yet to come
 	if len(functions) > 0 {
@@ -159,7 +157,7 @@ func (c *console) ready(info local.Info, functions []api.Function, set declaredS
 
 const mostListed = 20
 
-// tellSet prints what was read without being named, and what was skipped. The caller holds c.mu.
+// tellSet needs c.mu held.
 func (c *console) tellSet(set declaredSet) {
 	if len(set.Read)+len(set.Left)+len(set.Hints) > 0 {
 		fmt.Fprintln(c.out)
@@ -179,7 +177,7 @@ func (c *console) tellSet(set declaredSet) {
 	}
 }
 
-// notices returns the log for messages that people should see although nothing is wrong.
+// notices are for people to see although nothing is wrong.
 func (c *console) notices() *slog.Logger {
 	if !c.people {
 		return c.log
@@ -187,7 +185,7 @@ func (c *console) notices() *slog.Logger {
 	return slog.New(noticeHandler{c, c.log.Handler()})
 }
 
-// noticeHandler prints messages of level info like other lines for people; the rest goes to the log.
+// noticeHandler prints messages of level info as lines; the rest goes to the log.
 type noticeHandler struct {
 	c *console
 	slog.Handler
@@ -215,7 +213,7 @@ func (h noticeHandler) Handle(ctx context.Context, r slog.Record) error {
 
 const openWarning = "whoever can reach this address can use the models; let clients need keys (--keys), put a proxy that authenticates in front, or listen on 127.0.0.1"
 
-// program returns how to type this program's name: its base name if the shell finds it so, else its path.
+// program returns how to type this program's name.
 func program() string {
 	name := filepath.Base(os.Args[0])
 	if path, err := exec.LookPath(name); err == nil {
@@ -228,7 +226,6 @@ func program() string {
 	return os.Args[0]
 }
 
-// observe prints changes of instances.
 func (c *console) observe(e api.Event) {
 	if !c.people || e.Type != api.EventInstanceState {
 		return
@@ -253,12 +250,12 @@ func (c *console) observe(e api.Event) {
 		c.clearBars()
 		fmt.Fprintf(c.out, "%s  %s %s\n", time.Now().Format("15:04:05"), s.Function.Name(), line)
 	}
-	if s.State == api.Gone && s.Seq == math.MaxUint64 { // the last report, from the goroutine that waited for the process
+	if s.State == api.Gone && s.Seq == math.MaxUint64 { // from the goroutine that waited for the process
 		delete(c.states, s.Instance)
 	}
 }
 
-// tell prints what has happened between clusters; programs read it in the log.
+// tell leaves programs the log.
 func (c *console) tell(line string) {
 	if !c.people {
 		return
@@ -269,7 +266,7 @@ func (c *console) tell(line string) {
 	fmt.Fprintf(render.Harmless(c.out), "%s  %s\n", time.Now().Format("15:04:05"), line)
 }
 
-// change describes a change of state that matters to people; empty: it does not.
+// change describes a change of state that matters to people, or returns "".
 func change(old, s api.InstanceStatus) string {
 	if old.State == s.State && old.Level == s.Level {
 		return ""
@@ -313,12 +310,12 @@ func (c *console) close() {
 	}
 }
 
-// barAfter is when a start gets a bar: quick ones need none.
+// barAfter spares quick starts a bar.
 const barAfter = 300 * time.Millisecond
 
 type bar struct {
 	*render.Bar
-	status api.InstanceStatus // the last report; guarded by the console's mu
+	status api.InstanceStatus // guarded by the console's mu
 	most   time.Duration      // expected; 0: unknown
 }
 
@@ -338,7 +335,7 @@ func (c *console) startBar(s api.InstanceStatus) {
 	b.status = s
 }
 
-// share returns the completed share of a start, as reported or estimated from the last one; 0: unknown. It stays below 1.
+// share is reported or estimated from the last start, and below 1; 0: unknown.
 func (b *bar) share(now time.Time) float64 {
 	share := b.status.Progress
 	if share == 0 && b.most > 0 {

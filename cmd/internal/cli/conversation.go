@@ -14,17 +14,16 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
-// conversation asks and prints, turn by turn.
 type conversation struct {
 	client    *client
 	door      endpoint
 	options   chatOptions
 	out, errs io.Writer
 	quiet     bool
-	bar       *waitBar  // nil: errs is no terminal
-	history   string    // file of typed lines; empty: none
+	bar       *waitBar  // nil: no terminal
+	history   string    // of typed lines; empty: none
 	messages  []message // without the system message
-	meant     error     // suggestions if no model has the name; may be nil
+	meant     error     // if no model has the name; may be nil
 }
 
 func (c *conversation) run(ctx context.Context, prompt string, in io.Reader) error {
@@ -106,7 +105,7 @@ func (c *conversation) turn(ctx context.Context, prompt string) error {
 	return nil
 }
 
-// rateTokens is the length from which an answer's rate is meaningful.
+// rateTokens make a rate meaningful.
 const rateTokens = 8
 
 func (m measured) line() string {

@@ -22,31 +22,30 @@ type sources struct {
 	Files     []string `flag:"file,f" help:"manifest of functions, or a <folder> of them; - is standard input (repeatable)"`
 	Models    []string `flag:"model" help:"<model> to serve: a GGUF file, hf.co/ORG/NAME, ollama://NAME, a URL, or pico; NAME=MODEL gives it a name (repeatable)"`
 	Commands  []string `flag:"command" help:"<NAME=COMMAND> of a model server with the OpenAI API: it listens on $(PORT) or the Unix socket $(SOCKET), and has one GPU where there is one (repeatable)"`
-	// Kept is the folder of the kept configuration; empty or missing: none.
+	// Kept is a folder; empty or missing: none.
 	Kept       string
 	ModelsDirs []string `flag:"models-dir" help:"<folder> of GGUF files: each below it is a function, named after its file (repeatable)"`
-	// Ollama is the store whose models are served; may be nil.
-	Ollama *catalog.Store
-	// GPU; nil: model files are run on the processor.
+	Ollama     *catalog.Store
+	// GPU; nil: model files run on the processor.
 	GPU func() catalog.GPU
-	// MayBeNone allows having no function; else the model that ships with Rouse is used.
+	// MayBeNone allows having no function; else pico is served.
 	MayBeNone bool
 }
 
 type declaredSet struct {
 	Functions []api.Function
-	// Left are skipped: files that no model server takes, names that are taken.
+	// Left are files that no model server takes, and taken names.
 	Left []catalog.Skipped
 	// Bad are unreadable manifests.
 	Bad []catalog.Skipped
-	// Hints has a line for each thing that could also be served, and for each --model that can't be.
+	// Hints are things that could be served too, and each --model that can't be.
 	Hints []string
-	// Read has a line for each thing that was read without being named.
+	// Read are things that were read without being named.
 	Read []string
 }
 
-// reader reads a server's declarations on one machine. An unreadable manifest keeps its functions. Functions that were declared by hand
-// (rouse apply) are left alone. It is not safe for concurrent use.
+// reader reads a server's declarations. An unreadable manifest keeps its functions; those declared by hand (rouse apply) are left alone. It
+// is not safe for concurrent use.
 type reader struct {
 	from  sources
 	last  map[string][]api.Function // by file, as last read
@@ -56,7 +55,7 @@ type reader struct {
 
 func newReader(from sources) *reader { return &reader{from: from, last: map[string][]api.Function{}} }
 
-// Read reads everything. Errors are those that concern the whole, such as a name that two functions want.
+// Read fails for what concerns the whole, such as a name that two functions want.
 func (r *reader) Read() (declaredSet, error) {
 	first := len(r.last) == 0 && !r.pico
 	b := &builder{r: r, taken: map[api.FunctionName]string{}, names: map[api.ModelName]string{}}
@@ -125,7 +124,6 @@ func (b *builder) declare(f api.Function) {
 	}
 }
 
-// manifests declares the functions of a file, or of the files in a folder.
 func (b *builder) manifests(path string) error {
 	if path == "-" {
 		if b.r.stdin == nil {
@@ -170,13 +168,13 @@ func isManifest(name string) bool {
 	return !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
 
-// manifestFiles returns the manifests in a folder, by name, or the file itself. It ignores hidden files, which editors create.
+// manifestFiles returns the manifests in a folder, by name, or the file itself.
 func manifestFiles(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the manifest: %w", err)
 	}
-	if err != nil || !info.IsDir() { // a missing one is reported when it is read
+	if err != nil || !info.IsDir() { // reported when it is read
 		return []string{path}, nil
 	}
 	entries, err := os.ReadDir(path)
@@ -217,7 +215,7 @@ func (b *builder) model(ref string) error {
 	return nil
 }
 
-// kept declares the functions of the kept configuration; those of the command line take precedence.
+// kept leaves functions of the command line alone.
 func (b *builder) kept() error {
 	dir := b.r.from.Kept
 	if dir == "" {
@@ -249,7 +247,7 @@ func (b *builder) kept() error {
 	return nil
 }
 
-// found declares functions that were found; a taken name stays with its owner.
+// found leaves taken names to their owners.
 func (b *builder) found(functions []api.Function, left []catalog.Skipped, read string) {
 	for _, f := range functions {
 		other, is := b.taken[f.Name]

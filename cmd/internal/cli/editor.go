@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// editor reads lines from a terminal. Between lines the terminal is in its original mode, so that Ctrl-C is a signal.
+// editor leaves the terminal in its original mode between lines: Ctrl-C is a signal then.
 type editor struct {
 	in   *os.File
 	out  io.Writer
@@ -19,10 +19,9 @@ type editor struct {
 	past term.History
 }
 
-// keys remembers how the last read ended.
 type keys struct {
 	io.Reader
-	interrupted bool // by Ctrl-C
+	interrupted bool // by Ctrl-C, at the last read
 }
 
 const ctrlC = 3
@@ -48,8 +47,7 @@ func (e *editor) renew() {
 	e.line.History = e.past
 }
 
-// ReadLine returns the next line, or what was pasted and sent with Enter; [io.EOF] after Ctrl-D, errInterrupted after Ctrl-C. goesOn: the
-// line continues the turn.
+// ReadLine returns the next line, or what was pasted; [io.EOF] after Ctrl-D, errInterrupted after Ctrl-C. goesOn: it continues the turn.
 func (e *editor) ReadLine(goesOn bool) (string, error) {
 	fd := int(e.in.Fd())
 	if width, height, err := term.GetSize(fd); err == nil && width > 0 {
@@ -79,13 +77,13 @@ func (e *editor) ReadLine(goesOn bool) (string, error) {
 	return line, err
 }
 
-// Prompts of a line, and of those that follow pasted or quoted lines.
+// Prompts of a line, and of pasted or quoted ones after it.
 const (
 	prompt = "> "
 	more   = "… "
 )
 
-// pasted reads a typed line, with the complete pasted lines before it.
+// pasted returns a typed line, with the pasted ones before it.
 func pasted(lines *term.Terminal, first string) (string, error) {
 	lines.SetPrompt(first)
 	for text := ""; ; {

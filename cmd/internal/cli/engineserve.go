@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
-// flagNames are other names of flags: shorter ones, and vLLM's.
+// flagNames are other names: shorter ones, and vLLM's.
 var flagNames = map[string]string{
 	"max-seqs": "max-num-seqs", "context": "max-model-len", "served-model-name": "name", "lora-modules": "lora",
 	"tensor-parallel-size": "shards",

@@ -24,7 +24,7 @@ func keptPath(name api.FunctionName) (string, error) {
 	return filepath.Join(dir, file), nil
 }
 
-// keepManifest writes a function's file atomically, for this user alone: an environment has secrets.
+// keepManifest writes for this user alone: an environment has secrets.
 func keepManifest(m config.Manifest) error {
 	path, err := keptPath(m.Function.Name)
 	if err != nil {
@@ -43,7 +43,6 @@ func keepManifest(m config.Manifest) error {
 	return nil
 }
 
-// forgetKept reports whether there was a kept manifest.
 func forgetKept(name api.FunctionName) (bool, error) {
 	path, err := keptPath(name)
 	if err != nil {
@@ -59,7 +58,7 @@ func forgetKept(name api.FunctionName) (bool, error) {
 	return err == nil, err
 }
 
-// ownFile refuses a file that declares more than one function: it was written by hand.
+// ownFile refuses a file with other functions: it was written by hand.
 func ownFile(path string, name api.FunctionName) error {
 	functions, err := config.Load(path)
 	switch {

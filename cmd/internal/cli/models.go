@@ -79,7 +79,6 @@ type listedModel struct {
 	Not string `json:"notByEngine,omitempty"`
 }
 
-// listed prints what is skipped on standard error.
 func listed(cmd *cobra.Command, cache *fetch.Cache) ([]listedModel, error) {
 	entries, err := cache.List(cmd.Context())
 	if err != nil {

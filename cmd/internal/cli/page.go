@@ -84,7 +84,6 @@ func pageEnvironment(cmd *cobra.Command) error {
 	return nil
 }
 
-// How long the provider may take, and requests at the end.
 const (
 	providerTime = 10 * time.Second
 	pageDrain    = 25 * time.Second
@@ -108,7 +107,6 @@ func (f *pageFlags) run(cmd *cobra.Command) error {
 	return page.Serve(cmd.Context(), l, handler, pageDrain, f.Log)
 }
 
-// handler returns the page behind its sign-in, and the health endpoint.
 func (f *pageFlags) handler(cmd *cobra.Command) (http.Handler, error) {
 	remote, err := f.remote(cmd)
 	if err != nil {
@@ -154,7 +152,6 @@ func (f *pageFlags) secret() (string, error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-// client reaches the provider.
 func (f *pageFlags) client() (*http.Client, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	if f.CAFile != "" {
@@ -205,7 +202,7 @@ func (f *pageFlags) remote(cmd *cobra.Command) (page.Remote, error) {
 	}, nil
 }
 
-// bearer adds the token that a file contains at that time.
+// bearer reads the token at each request.
 type bearer struct {
 	http.RoundTripper
 
@@ -225,7 +222,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.RoundTripper.RoundTrip(r)
 }
 
-// refusedToken handles a refusal of this program's token, which the page would take for one of its user.
+// refusedToken is of this program, and not of the page's user.
 func refusedToken(resp *http.Response, _ string, body []byte) error {
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:

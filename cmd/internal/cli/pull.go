@@ -95,8 +95,8 @@ func fetched(model string) bool {
 	return err == nil && r.Scheme != "" && r.Scheme != "file"
 }
 
-// fetchShown fetches a model into the cache in dir, empty for the user's. It is held. came reports whether anything was fetched. Ctrl-C
-// ends it with an [ExitError]. maxAge is as in [fetch.Config].
+// fetchShown fetches a model into the cache in dir, empty for the user's, and holds it. came: anything was fetched. Ctrl-C is an
+// [ExitError].
 func fetchShown(ctx context.Context, errs io.Writer, model, dir string, maxAge time.Duration) (m fetch.Model, came bool, err error) {
 	cfg := fetch.Environment(os.Getenv)
 	if cfg.MaxAge = maxAge; dir != "" {
@@ -124,7 +124,7 @@ func fetchShown(ctx context.Context, errs io.Writer, model, dir string, maxAge t
 	return m, got.Load(), err
 }
 
-// Without a terminal, progress is printed for each tenth, and at intervals if that takes long.
+// Without a terminal, progress is printed for each tenth, and at intervals.
 const (
 	lineShare = 0.1
 	lineEvery = 30 * time.Second
@@ -169,5 +169,4 @@ func shareOf(p fetch.Progress) float64 {
 	return float64(p.Done) / float64(p.Total)
 }
 
-// base returns the last part of a file's name, printable.
 func base(name string) string { return render.Printable(path.Base(name)) }

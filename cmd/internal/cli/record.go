@@ -21,11 +21,11 @@ import (
 type recording struct {
 	Path     string
 	Segments []*flight.Segment
-	// Notes has lines about missing parts, and possible differences here.
+	// Notes are about missing parts, and possible differences here.
 	Notes []string
 }
 
-// openRecording opens a file or a folder. version is this program's. It fails if none of it can be replayed.
+// openRecording opens a file or a folder. version is this program's.
 func openRecording(path, version string) (*recording, error) {
 	all, err := flight.Open(path)
 	if err != nil {
@@ -82,7 +82,7 @@ func (r *recording) note(format string, args ...any) {
 	}
 }
 
-// inOrder sorts segments by their beginning. Of those fetched twice it takes the longest; twice is how many it leaves out.
+// inOrder takes the longest of segments fetched twice; twice is how many it leaves out.
 func inOrder(all []*flight.Segment) (list []*flight.Segment, twice int) {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b *flight.Segment) int {
@@ -94,12 +94,11 @@ func inOrder(all []*flight.Segment) (list []*flight.Segment, twice int) {
 	return list, len(all) - len(list)
 }
 
-// difference is the first round of a segment whose decisions differ.
 type difference struct {
 	At       time.Time      `json:"at"`
 	Recorded []api.Decision `json:"recorded"`
 	Decided  []api.Decision `json:"decided"`
-	// Error says why the segment could not be replayed further.
+	// Error says why the replay ended.
 	Error string `json:"error,omitempty"`
 }
 
@@ -117,7 +116,7 @@ type checkedSegment struct {
 	Gap string `json:"gap,omitempty"`
 }
 
-// Check stops a segment at the first different decision: the rest depends on it.
+// Check stops a segment at the first different decision, on which the rest depends.
 func (r *recording) Check(ctx context.Context) (all []checkedSegment, err error) {
 	for k, s := range r.Segments {
 		c, err := checkSegment(ctx, s)
@@ -154,7 +153,6 @@ func checkSegment(ctx context.Context, s *flight.Segment) (checkedSegment, error
 	return c, nil
 }
 
-// sameDecisions compares decisions in their displayed form.
 func sameDecisions(a, b []api.Decision) bool {
 	one, err1 := json.Marshal(a)
 	other, err2 := json.Marshal(b)

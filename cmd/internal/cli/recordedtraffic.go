@@ -13,7 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
 )
 
-// traffic is what a record says of requests, models and devices.
 type traffic struct {
 	from, to time.Time
 	of       map[api.FunctionName]*told
@@ -26,13 +25,13 @@ type traffic struct {
 }
 
 type told struct {
-	// function is its last known state; its name is empty if it is gone.
+	// function is the last known; its name is empty if it is gone.
 	function admin.Function
-	// arrivals are the known times of requests, sum the counts of all.
+	// arrivals are known times, sum the counts of all requests.
 	arrivals                []time.Time
 	sum                     autoscaler.UsedBy
 	coldHits, starts, wakes int
-	// requests are set by [told.count]. Of guessed ones only the number is known; untold ones have default lengths.
+	// requests are set by count. Only the number of guessed ones is known, no lengths of untold ones.
 	requests        simulate.Trace
 	guessed, untold int
 }
@@ -46,7 +45,7 @@ type Then struct {
 	Wakes     int     `json:"wakes"`
 }
 
-// Lengths of requests if unknown: those of rouse simulate's own traces.
+// Lengths of requests if unknown, as in rouse simulate's traces.
 const (
 	usualPrompt = 1000
 	usualOutput = 130
@@ -57,7 +56,6 @@ type (
 		run, activator string
 		function       api.FunctionName
 	}
-	// atDoor is an activator's last report on a function.
 	atDoor struct {
 		there int // waiting and running
 		last  time.Time
@@ -81,7 +79,7 @@ func (r *recording) traffic(ctx context.Context) (*traffic, error) {
 				return t, context.Cause(ctx)
 			}
 			if err != nil {
-				break // the part that can be replayed counts
+				break // what can be replayed counts
 			}
 			if last == nil {
 				last, before, at = next.replay, learned(next.replay), next.At
@@ -120,7 +118,7 @@ func (t *traffic) take(run string, next round) {
 	}
 }
 
-// demand derives arrivals: one for each new time of the last request, and more if the number of requests grew.
+// demand derives an arrival from each new last request, and more if their number grew.
 func (t *traffic) demand(run string, d api.Demand, awake bool) {
 	at := recordedDoor{run, d.Activator, d.Function}
 	there := d.Waiting + d.Running
@@ -146,12 +144,11 @@ func (t *traffic) demand(run string, d api.Demand, awake bool) {
 	known.there = there
 }
 
-// use adds the usage since the previous report.
 func (t *traffic) use(who recordedUser, now autoscaler.UsedBy) {
 	before, known := t.used[who]
 	t.used[who] = now
 	if !known || !before.Begun.Equal(now.Begun) || now.Requests < before.Requests {
-		before = autoscaler.UsedBy{} // the count restarted; earlier usage can't be separated
+		before = autoscaler.UsedBy{} // counted anew; earlier usage can't be separated
 	}
 	sum := &t.told(who.function).sum
 	sum.Requests += now.Requests - before.Requests
@@ -176,8 +173,7 @@ func (t *traffic) told(name api.FunctionName) *told {
 	return t.of[name]
 }
 
-// count computes as many requests as were counted, with the mean number of tokens. Those without a known time are spread evenly over the
-// known ones.
+// count gives requests the mean number of tokens, and spreads those without a known time evenly over the known ones.
 func (f *told) count(from time.Time) {
 	slices.SortFunc(f.arrivals, time.Time.Compare)
 	known := len(f.arrivals)

@@ -110,7 +110,6 @@ func (f *replayFlags) run(cmd *cobra.Command, args []string) error {
 	return check(cmd, r)
 }
 
-// answer prints what a command would have printed then.
 func (f *replayFlags) answer(cmd *cobra.Command, r *recording, words []string) error {
 	var at time.Time
 	var err error
@@ -227,7 +226,6 @@ func (f *replayFlags) compare(cmd *cobra.Command, r *recording) error {
 	})
 }
 
-// compared prints the results for functions that use GPUs, or for those that use none.
 func compared(out io.Writer, w whatIf) error {
 	use, hours := "use no GPU", w.Then.HostHours
 	if w.GPUs {

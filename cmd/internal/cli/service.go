@@ -116,7 +116,6 @@ func install(cmd *cobra.Command, m serviceManager, args []string) error {
 	return m.Install(cmd.Context(), o, listens(cmd.Context(), listen))
 }
 
-// installed returns the path of this program, if a service can use it.
 func installed() (string, error) {
 	path, err := os.Executable()
 	if err == nil {
@@ -131,7 +130,7 @@ func installed() (string, error) {
 	return path, nil
 }
 
-// listens describes what already takes requests at an address; empty: nothing.
+// listens describes what already takes requests at an address, or "".
 func listens(ctx context.Context, listen string) string {
 	address, err := api.ListenAddress(listen)
 	if err != nil {

@@ -15,12 +15,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// serviceManager runs rouse up as a service of one user or of the system. It does not replace a file that was not written here without
-// Force, and restarts nothing if the file is unchanged.
+// serviceManager replaces a file that was not written here only by Force, and restarts nothing if the file is unchanged.
 type serviceManager struct {
 	Kind   string `flag:"manager" help:"systemd, launchd, or auto: that of this system"`
 	System bool   `flag:"system" help:"a unit of the system, with a user of its own; its functions are in /etc/rouse"`
-	// Out gets each step, a line each.
 	Out    io.Writer
 	DryRun bool `flag:"dry-run" help:"print what would be written and run, and do nothing"`
 	Force  bool `flag:"force" help:"replace or remove a file that rouse has not written"`
@@ -65,7 +63,7 @@ func (m serviceManager) Text(o serviceOptions) (string, error) {
 	return systemdUnit(o), nil
 }
 
-// Install writes the service's file and has it run. other describes a running server on the same address; empty: none.
+// Install writes the service's file and has it run. other describes a server that runs at the address.
 func (m serviceManager) Install(ctx context.Context, o serviceOptions, other string) error {
 	path, err := m.Path()
 	if err != nil {
@@ -106,7 +104,7 @@ func (m serviceManager) Install(ctx context.Context, o serviceOptions, other str
 	return nil
 }
 
-// Uninstall stops the service, which lets requests finish. Without one the error wraps [fs.ErrNotExist].
+// Uninstall lets requests finish. Without a service the error wraps [fs.ErrNotExist].
 func (m serviceManager) Uninstall(ctx context.Context) error {
 	path, err := m.Path()
 	if err != nil {
@@ -150,7 +148,7 @@ func (m serviceManager) Status(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = m.Out, m.Out
 	var ended *exec.ExitError
-	if err := cmd.Run(); err != nil && (!errors.As(err, &ended) || ended.ExitCode() == 1) { // the output is the answer, also if the service does not run (3)
+	if err := cmd.Run(); err != nil && (!errors.As(err, &ended) || ended.ExitCode() == 1) { // the output is the answer, also if it does not run (3)
 		return fmt.Errorf("ask %s: %w", command[0], err)
 	}
 	return nil
@@ -161,7 +159,6 @@ func (m serviceManager) Active(ctx context.Context) bool {
 	return exec.CommandContext(ctx, command[0], command[1:]...).Run() == nil
 }
 
-// start returns the commands that run a service by its file.
 func (m serviceManager) start(path string, runs bool) [][]string {
 	if m.Kind == launchd {
 		start := [][]string{{"launchctl", "bootstrap", launchdDomain(), path}}
@@ -177,7 +174,6 @@ func (m serviceManager) start(path string, runs bool) [][]string {
 	return start
 }
 
-// command returns launchctl's command for the service, or systemctl's.
 func (m serviceManager) command(launchctl string, systemctl ...string) []string {
 	if m.Kind == launchd {
 		return []string{"launchctl", launchctl, launchdDomain() + "/" + launchdLabel}

@@ -11,14 +11,13 @@ import (
 )
 
 type serviceOptions struct {
-	// Program is the absolute path of rouse.
+	// Program is an absolute path.
 	Program string
-	// Dir is the folder for relative paths in Args, the arguments of rouse up.
+	// Dir is the folder for relative paths in Args.
 	Args   []string
 	Dir    string
 	System bool
-	// Drain is how long requests may go on at the end.
-	Drain time.Duration
+	Drain  time.Duration
 }
 
 // unitMark is in each file that is written here.
@@ -85,7 +84,7 @@ LimitMEMLOCK=infinity
 	return b.String()
 }
 
-// systemPart has the settings that only the system's manager supports.
+// systemPart is for the system's manager only.
 const systemPart = `
 DynamicUser=yes
 User=rouse
@@ -112,7 +111,6 @@ CapabilityBoundingSet=
 UMask=0077
 `
 
-// closedPart has the restrictions that every manager supports.
 const closedPart = `
 # Devices stay open: a GPU's nodes are made when it is first used. Memory that is written may be run: CUDA compiles kernels.
 NoNewPrivileges=yes
@@ -126,7 +124,7 @@ SystemCallFilter=@system-service pidfd_getfd process_vm_readv process_vm_writev
 SystemCallErrorNumber=EPERM
 `
 
-// quotedWord quotes a word for a command line of systemd, in which % is special.
+// quotedWord quotes a word of a systemd command line, in which % is special.
 func quotedWord(word string) string {
 	word = strings.ReplaceAll(word, "%", "%%")
 	if word != "" && !strings.ContainsAny(word, " \t\"'\\;") {
@@ -137,7 +135,6 @@ func quotedWord(word string) string {
 
 const launchdLabel = "dev.rouse.up"
 
-// launchdPlist returns a launchd agent that logs to a file in logs.
 func launchdPlist(o serviceOptions, logs string) string {
 	var b bytes.Buffer
 	text := func(s string) string {

@@ -27,7 +27,7 @@ type shapeFlags struct {
 	Hours float64 `flag:"hours" help:"length of the trace; of one that is read, the <hours> from its beginning"`
 }
 
-// add adds the flags, and those of all, which contains s.
+// all contains s.
 func (s *shapeFlags) add(cmd *cobra.Command, all any) {
 	f := cmd.Flags()
 	s.Hours, s.Shape = 24, simulate.Shape{Functions: 12, Load: simulate.Mix, Zipf: 1}
@@ -185,7 +185,7 @@ func (s *simulateFlags) run(cmd *cobra.Command) error {
 	})
 }
 
-// read reads or generates the trace, and returns its duration.
+// read also returns the trace's duration.
 func (s *simulateFlags) read(cmd *cobra.Command) (simulate.Trace, time.Duration, error) {
 	length, err := s.length()
 	if err != nil {
@@ -215,7 +215,7 @@ func (s *simulateFlags) read(cmd *cobra.Command) (simulate.Trace, time.Duration,
 	return t, t.Length(), nil
 }
 
-// configure completes the configuration and returns the policies to run.
+// configure returns the policies to run.
 func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	switch p := s.Policy; {
 	case s.Config.Hold <= 0 || s.Config.Hold > mostHold:
@@ -252,10 +252,10 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	return policies, s.Config.WithDefaults(trace).Validate() // once, not for each policy
 }
 
-// away is the time until a lost machine is replaced.
+// away is until a lost machine is replaced.
 const away = 10 * time.Minute
 
-// mostHold is the longest wait in virtual time: that of a request that is never served.
+// mostHold is also the wait of a request that is never served.
 const mostHold = 24 * time.Hour
 
 func (s *simulateFlags) simulate(ctx context.Context, trace simulate.Trace, horizon time.Duration, policies []string) ([]simulate.Result, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// lineReader reads lines; more: the line continues the turn. It returns [io.EOF] when the user has left, and errInterrupted for Ctrl-C.
+// lineReader returns [io.EOF] when the user has left, and errInterrupted for Ctrl-C.
 type lineReader interface {
 	ReadLine(more bool) (string, error)
 }
@@ -28,7 +28,7 @@ const talkHelp = `  /set NAME VALUE   change a setting; /set lists them
 Ctrl-C ends an answer, then the conversation. All else is asked.`
 
 func (c *conversation) talk(ctx context.Context, lines lineReader) error {
-	// Between a line and its answer Ctrl-C is caught and ignored.
+	// Between a line and its answer Ctrl-C is ignored.
 	between := make(chan os.Signal, 1)
 	signal.Notify(between, os.Interrupt)
 	defer signal.Stop(between)
@@ -83,7 +83,7 @@ func readTurn(lines lineReader) (text string, quoted bool, err error) {
 	}
 }
 
-// slashed splits a command, such as "/set system Be brief.". A path is not a command.
+// slashed splits "/set system Be brief.". A path is not a command.
 func slashed(text string) (command, argument string) {
 	first, rest, _ := strings.Cut(text, " ")
 	if !strings.HasPrefix(first, "/") || strings.ContainsAny(first[1:], "/.\n") || first == "/" {
@@ -92,7 +92,7 @@ func slashed(text string) (command, argument string) {
 	return first, strings.TrimSpace(rest)
 }
 
-// obey runs a command, and reports whether the conversation ends.
+// obey reports whether the conversation ends.
 func (c *conversation) obey(command, argument string) (ends bool) {
 	switch command {
 	case "/bye", "/exit", "/quit":

@@ -84,7 +84,7 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
   rouse up --models-dir ~/models --ollama --watch`,
 		Args: flagsOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, name := range []string{"keys", "tls-cert", "tls-key", "store", "admin-token-file"} { // from a variable that is not set
+			for _, name := range []string{"keys", "tls-cert", "tls-key", "store", "admin-token-file"} { // of a variable that is not set
 				if given := cmd.Flags().Lookup(name); given.Changed && given.Value.String() == "" {
 					return fmt.Errorf("--%s is empty: name its file, or leave the flag out", name)
 				}
@@ -116,10 +116,10 @@ func flagsOnly(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%q is no flag: did you mean %s %s %s?", args[0], cmd.CommandPath(), flag, args[0])
 }
 
-// gcPercent lets the heap of a few MiB grow fivefold, which saves a fifth of a request's processor time. $GOGC takes precedence.
+// gcPercent saves a fifth of a request's processor time, for a heap of a few MiB. $GOGC takes precedence.
 const gcPercent = 400
 
-// usualMemory is for more than requests' bodies, before the heap is collected more often.
+// usualMemory is for more than bodies, before the heap is collected more often.
 const usualMemory = 256 << 20
 
 func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -154,7 +154,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer console.close()
-	signals := make(chan os.Signal, 2) // from the Go runtime; the second signal must not be lost
+	signals := make(chan os.Signal, 2) // the second signal must not be lost
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	go func() { // ends with the process
@@ -168,10 +168,10 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return local.Run(ctx, cfg)
 }
 
-// echo is how long another signal counts as the first: wrappers such as timeout(1) forward one that the group gets too.
+// echo is how long a signal counts as the first: wrappers such as timeout(1) forward one that the group gets too.
 const echo = 50 * time.Millisecond
 
-// again returns at a second signal that is no echo of the first, which came just now.
+// again returns at a second signal that is no echo.
 func again(signals <-chan os.Signal) {
 	first := time.Now()
 	for range signals {
@@ -227,7 +227,6 @@ func (f *upFlags) config() (cfg local.Config, err error) {
 
 const usualStore = "auto"
 
-// functions returns the declared functions, or the model that ships with Rouse, unless none is allowed.
 func (f *upFlags) functions(none bool) ([]api.Function, error) {
 	from := f.From
 	from.MayBeNone = none
