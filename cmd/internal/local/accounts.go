@@ -21,16 +21,15 @@ const (
 	accountsEvery   = time.Second
 )
 
-// accounts are the usage and the keys' budgets, in a file for the port that outlives the server. Without a valid one, counting begins
-// again.
+// accounts are usage and keys' budgets, in a file of the port that outlives the server. Without a valid one, counting begins again.
 type accounts struct {
 	path    string // empty: nothing is kept
 	Usage   *usage.Saved
 	Budgets map[string]control.Budget
-	failed  bool // the last write
+	failed  bool // to write
 }
 
-// read reads the last server's accounts from the folder dir; empty: nothing is kept.
+// read keeps nothing if dir is empty.
 func (a *accounts) read(dir string, port int, log *slog.Logger) {
 	if dir == "" {
 		return
@@ -46,7 +45,7 @@ func (a *accounts) read(dir string, port int, log *slog.Logger) {
 	}
 }
 
-// writeAccounts also writes budgets that changed between the activator's reports of use. It is not safe for concurrent use.
+// writeAccounts also writes budgets between the activator's reports. It is not safe for concurrent use.
 func (s *server) writeAccounts() {
 	s.activator.TellUse(time.Now())
 	budgets := func() map[string]control.Budget { return s.accounts.Budgets }
@@ -59,7 +58,7 @@ func (s *server) writeAccounts() {
 	}
 }
 
-// write writes the accounts if they have changed, or were not written; a nil u has not changed.
+// write does nothing unless accounts have changed, or the last write failed; a nil u has not changed.
 func (a *accounts) write(u *usage.Saved, budgets func() map[string]control.Budget) error {
 	if a.path == "" {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// adaptersTime bounds the wait for instances to unload adapters; others do it later.
+// adaptersTime bounds the wait for instances; others are told later.
 const adaptersTime = 10 * time.Second
 
 func onlyAdapters(a, b api.Function) bool {
@@ -47,8 +47,8 @@ func owned(f api.Function) []api.ModelName {
 	return append(f.Names(), api.ModelName(f.Name.Name()), api.ModelName(f.Name))
 }
 
-// bring has a function's instances load the adapters that a declaration adds. After an error they keep the old ones. anew: the instances
-// can't load any and must be replaced.
+// bring has instances load the adapters that a declaration adds. After an error they keep the old ones. anew: they can't load any and must
+// be replaced.
 func (s *server) bring(ctx context.Context, f api.Function) (anew bool, err error) {
 	old, known := s.declaration(f.Name)
 	if !known || !onlyAdapters(old, f) || slices.Equal(old.Runtime.Adapters, f.Runtime.Adapters) {
@@ -76,7 +76,7 @@ func (s *server) bring(ctx context.Context, f api.Function) (anew bool, err erro
 	return anew, nil
 }
 
-// present returns the instances of a function that can be called.
+// present returns the instances that can be called.
 func (s *server) present(name api.FunctionName) []api.InstanceStatus {
 	v, _ := s.autoscaler.Status(name)
 	return slices.DeleteFunc(slices.Clone(v.Instances), func(i api.InstanceStatus) bool {
@@ -84,7 +84,7 @@ func (s *server) present(name api.FunctionName) []api.InstanceStatus {
 	})
 }
 
-// tellAdapters sends the declared adapters to a function's instances. The autoscaler retries those that don't answer.
+// tellAdapters leaves those that don't answer to the autoscaler.
 func (s *server) tellAdapters(ctx context.Context, f api.Function) {
 	ctx, cancel := context.WithTimeout(ctx, adaptersTime)
 	defer cancel()
@@ -99,7 +99,6 @@ func (s *server) tellAdapters(ctx context.Context, f api.Function) {
 	}
 }
 
-// addAdapter adds an adapter to a function's declaration, or changes its origin.
 func (s *server) addAdapter(w http.ResponseWriter, r *http.Request) {
 	var a api.Adapter
 	if !decodeBody(w, r, &a, `adapter, such as {"name":"sql","path":"hf://org/sql-lora"}`) {
@@ -134,7 +133,7 @@ func (s *server) removeAdapter(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// taken reports whether a name means another function than by, or an adapter of one.
+// taken reports whether a name means another function than by, or its adapter.
 func (s *server) taken(by api.FunctionName, name api.ModelName) (api.FunctionName, bool) {
 	s.declaring.Lock()
 	defer s.declaring.Unlock()
@@ -146,7 +145,7 @@ func (s *server) taken(by api.FunctionName, name api.ModelName) (api.FunctionNam
 	return "", false
 }
 
-// changeAdapters declares a function with another list of adapters. An empty result: there is none of that name.
+// changeAdapters takes an empty result for an unknown adapter.
 func (s *server) changeAdapters(w http.ResponseWriter, r *http.Request, name api.ModelName, change func([]api.Adapter) ([]api.Adapter, string)) {
 	f, known := s.declaration(s.named(r))
 	if !known {

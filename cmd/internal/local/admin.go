@@ -57,14 +57,13 @@ func (s *server) newAdmin() *adminapi.Admin {
 	})
 }
 
-// adminHandler serves the administrative API on the user's own socket; see guard for the front door. Its routes are compiled at the first
-// request, which a start does not wait for.
+// adminHandler is for the user's own socket; see guard for the front door. Routes are compiled at the first request.
 func (s *server) adminHandler() http.Handler {
 	routes := sync.OnceValue(s.adminRoutes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes().ServeHTTP(w, r) })
 }
 
-// Routes returns the administrative API's routes without a server, to list them.
+// Routes returns the administrative API's routes, to list them.
 func Routes() *mux.Router {
 	return (&server{admin: adminapi.NewAdmin(adminapi.AdminConfig{})}).adminRoutes()
 }
@@ -93,7 +92,7 @@ func refuse(status int, message string) http.Handler {
 	})
 }
 
-// guard lets requests with the administrative token, or the page's, through to next.
+// guard wants the administrative token, or the page's.
 func (s *server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.isAdmin(r) {
@@ -121,7 +120,7 @@ func (s *server) isAdmin(r *http.Request) bool {
 	return want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
 }
 
-// mayList decides who lists the functions and reads the metrics, if others than this machine reach the front door.
+// mayList is for front doors that others than this machine reach.
 func (s *server) mayList(r *http.Request) bool {
 	p := s.cfg.Peers.Peer(r)
 	return p.Local && s.keys == nil || p.Trusted || s.isAdmin(r)
@@ -132,7 +131,7 @@ func (s *server) waits(name api.FunctionName) string {
 	return v.Waits
 }
 
-// lastError returns why a function's last start failed, for administrators only.
+// lastError is for administrators only.
 func (s *server) lastError(r *http.Request, name api.FunctionName) string {
 	if !s.isAdmin(r) {
 		return ""
@@ -159,7 +158,7 @@ func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: f.Name, Result: change, LostNames: stats.LostNames, WrongFallbacks: stats.WrongFallbacks, Problem: problem})
 }
 
-// decodeBody answers a body that is not what it should be.
+// decodeBody answers an invalid body.
 func decodeBody(w http.ResponseWriter, r *http.Request, to any, what string) bool {
 	err := api.Decode(http.MaxBytesReader(w, r.Body, maxDeclaration), to)
 	if err != nil {
@@ -177,7 +176,7 @@ func (s *server) named(r *http.Request) api.FunctionName {
 	return s.called(api.NewFunctionName(v["namespace"], v["name"]))
 }
 
-// called returns the function of that name, else the one with a model of that name.
+// called also finds a function by a model's name.
 func (s *server) called(name api.FunctionName) api.FunctionName {
 	if _, found := s.autoscaler.Status(name); found {
 		return name

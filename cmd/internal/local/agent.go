@@ -31,17 +31,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// keptLines is per function.
 const keptLines = 1000
 
-// stopGrace is how long an instance may take to end after the order.
 const stopGrace = 5 * time.Second
 
-// agent runs instances in this process and carries out the autoscaler's decisions: it implements Effects. It is safe for many goroutines.
+// agent runs instances in this process; it implements the autoscaler's Effects. It is safe for many goroutines.
 type agent struct {
 	cfg       Config
-	base      functions.Config // common to all instances
-	dir       string           // the server's folder of sockets
+	base      functions.Config
+	dir       string // of sockets
 	activator *activator.Activator
 	far       *door.Front // may be nil
 	emit      api.Emitter
@@ -67,10 +65,10 @@ type instance struct {
 	function api.FunctionName
 	endpoint api.Endpoint
 	dir      string
-	gone     chan struct{} // closed once its processes are gone and that was reported
+	gone     chan struct{} // closed once its processes are gone, and that was reported
 }
 
-// ParentArgs are the arguments with which cfg.Program is a runtime's parent.
+// ParentArgs make cfg.Program a runtime's parent.
 var ParentArgs = append([]string{"function"}, shim.Args()...)
 
 func newAgent(cfg Config, base functions.Config, dir string, emit api.Emitter) *agent {
@@ -107,7 +105,6 @@ func (a *agent) Start(ctx context.Context, f api.Function, id api.InstanceID, g 
 	return id, nil
 }
 
-// await reports the end of an instance, whatever its cause.
 func (a *agent) await(i *instance) {
 	<-i.Exited()
 	a.mu.Lock()
@@ -152,7 +149,7 @@ func (a *agent) Sleep(ctx context.Context, s api.InstanceStatus, level api.Level
 	if err != nil {
 		return api.InstanceStatus{}, err
 	}
-	defer inbound.CollectLater() // nothing else would, if no request follows
+	defer inbound.CollectLater() // no request may follow, which would
 	return i.Sleep(ctx, control.SleepRequest{Level: level, Epoch: epoch, Drain: drain.Limit, Move: drain.Move})
 }
 
@@ -164,7 +161,7 @@ func (a *agent) Fence(ctx context.Context, s api.InstanceStatus, epoch uint64) (
 	return i.Fence(ctx, control.FenceRequest{Epoch: epoch})
 }
 
-// Stop returns when the instance's processes are gone. If ctx ends first, its runtime is killed.
+// Stop returns when the instance's processes are gone; if ctx ends first, its runtime is killed.
 func (a *agent) Stop(ctx context.Context, s api.InstanceStatus, drain api.Drain) error {
 	i, err := a.running(context.WithoutCancel(ctx), s.Instance)
 	if err != nil {
@@ -172,7 +169,7 @@ func (a *agent) Stop(ctx context.Context, s api.InstanceStatus, drain api.Drain)
 	}
 	done := context.AfterFunc(ctx, i.Kill)
 	defer done()
-	_, _ = i.Instance.Stop(ctx, control.StopRequest{Drain: drain.Limit, Move: drain.Move}) // killed if ctx has ended
+	_, _ = i.Instance.Stop(ctx, control.StopRequest{Drain: drain.Limit, Move: drain.Move})
 	i.finish(stopGrace)
 	<-i.gone
 	return nil
@@ -250,7 +247,6 @@ func (a *agent) logOf(name api.FunctionName) *process.Log {
 	return l
 }
 
-// followLog calls f with the last n lines of a function's output and, if more is set, each further one.
 func (a *agent) followLog(ctx context.Context, name api.FunctionName, n int, more bool, f func(string) error) error {
 	l := a.logOf(name)
 	if more {
@@ -311,10 +307,10 @@ func (l lines) Write(p []byte) (int, error) {
 
 const instanceDomain = ".rouse.internal"
 
-// prewarmAfter spares the first answers of an instance: it is the pause before the next process is prewarmed.
+// prewarmAfter spares the first answers of an instance.
 const prewarmAfter = 100 * time.Millisecond
 
-// keepPrewarmed keeps a parent for the next runtime running, until ctx ends: starting one is most of the way to a runtime's own start.
+// keepPrewarmed keeps a parent for the next runtime: starting one is most of the way to a runtime's own start.
 func (a *agent) keepPrewarmed(ctx context.Context) error {
 	for a.base.Keep != nil && ctx.Err() == nil {
 		a.prewarming.Lock()
@@ -338,7 +334,7 @@ func (a *agent) keepPrewarmed(ctx context.Context) error {
 	return nil
 }
 
-// takePrewarmed waits for a process that is starting; nil: there is none.
+// takePrewarmed waits for a process that is starting; nil: none.
 func (a *agent) takePrewarmed() (p *shim.Client) {
 	a.prewarming.Lock()
 	defer a.prewarming.Unlock()
@@ -357,14 +353,13 @@ func (a *agent) at(e api.Endpoint) (*functions.Instance, error) {
 	return nil, fmt.Errorf("the instance at %s has ended: %w", e, syscall.ECONNREFUSED)
 }
 
-// streamSocket is where the instance in a folder takes connections that may be upgraded.
+// streamSocket is for connections that may be upgraded.
 func streamSocket(dir string) api.Endpoint {
 	return api.Endpoint("unix:" + filepath.Join(dir, "fn.sock"))
 }
 
 var dialInstance = api.NewTransport(0).DialContext
 
-// dial reaches an instance for a connection that may be upgraded.
 func (a *agent) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, _ := net.SplitHostPort(address)
 	id, here := strings.CutSuffix(host, instanceDomain)
@@ -388,7 +383,7 @@ func (w waker) Wake(ctx context.Context, e api.Endpoint, g api.Grant) (api.Insta
 	return i.Wake(ctx, g)
 }
 
-// idleConnection is shorter than instances keep idle connections open.
+// idleConnection is shorter than instances'.
 const idleConnection = 90 * time.Second
 
 type reaching struct {
@@ -400,7 +395,7 @@ func (t reaching) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripCharged(r, nil)
 }
 
-// RoundTripCharged is like [localhttp.Transport.RoundTripCharged]. The header of an answer from this process is charged once it exists.
+// RoundTripCharged charges the header of an answer from this process once it exists.
 func (t reaching) RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error) {
 	id, here := strings.CutSuffix(r.URL.Host, instanceDomain)
 	if !here {
@@ -432,5 +427,4 @@ func (t reaching) RoundTripCharged(r *http.Request, charge func(bytes int64) err
 	return resp, nil
 }
 
-// largeHeader is the size in bytes above which an answer's header is charged.
 const largeHeader = 16 << 10

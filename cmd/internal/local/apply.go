@@ -12,7 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// applied is a function that front doors have created here.
 type applied struct {
 	manifest string
 	fronts   []string
@@ -77,12 +76,11 @@ func (s applier) Owners(name api.FunctionName) []string {
 	s.owning.Lock()
 	defer s.owning.Unlock()
 	if a := s.applied[name]; a != nil {
-		return a.fronts // it is replaced, and never changed
+		return a.fronts // never changed
 	}
 	return nil
 }
 
-// setApplied stores a function's owners; nil: none.
 func (s *server) setApplied(name api.FunctionName, a *applied) {
 	s.owning.Lock()
 	defer s.owning.Unlock()
@@ -93,7 +91,7 @@ func (s *server) setApplied(name api.FunctionName, a *applied) {
 	}
 }
 
-// readApplied reads a front door's manifest, and refuses what this machine does not allow.
+// readApplied refuses what this machine does not allow.
 func readApplied(m protocol.Manifest, front string, kinds, models []string) (api.Function, error) {
 	f, _, err := config.Accept{Models: models, Programs: slices.Contains(kinds, api.RuntimeCommand)}.Read(m.Name, m.YAML, front)
 	switch {

@@ -32,7 +32,7 @@ func (s *server) howStored() string {
 	return jobs.NeedsKey
 }
 
-// runBatches runs batches until ctx ends, or the server begins to end: the next server sends their requests again.
+// runBatches stops when the server begins to end: the next one sends the requests again.
 func (s *server) runBatches(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

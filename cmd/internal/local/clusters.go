@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// farFunctions creates the front door of clusters, if configured, and returns the activator's emitter and transport.
+// farFunctions also returns the activator's emitter and transport.
 func (s *server) farFunctions(registry *prometheus.Registry) (api.Emitter, http.RoundTripper, error) {
 	near := reaching{s.agent, localhttp.New(256, idleConnection)}
 	if s.cfg.Clusters == nil {
@@ -45,7 +45,7 @@ func (s *server) farFunctions(registry *prometheus.Registry) (api.Emitter, http.
 // farActivator is created after the front door of clusters.
 type farActivator struct{ *activator.Activator }
 
-// newAgents creates the agents that offer this machine's functions, and those of its own agents, to other front doors.
+// newAgents offers this machine's functions, and those of its own agents, to other front doors.
 func (s *server) newAgents() error {
 	if s.cfg.Join != nil {
 		cfg := *s.cfg.Join
@@ -70,7 +70,6 @@ func (s *server) newAgents() error {
 	})
 }
 
-// newAgent creates an agent. It gets every event, and the reports of this front door's agents.
 func (s *server) newAgent(cfg federation.Config, deps federation.Deps) error {
 	deps.Serve, deps.Logger, deps.Tell = s.activator.ServeAtOnce, s.cfg.Logger, s.cfg.Tell
 	a, err := federation.New(cfg, deps)
@@ -88,7 +87,6 @@ func (s *server) changed(name api.FunctionName) {
 	}
 }
 
-// ownFunctions returns this machine's own functions, by name.
 func (s *server) ownFunctions() []api.Function {
 	s.owning.Lock()
 	defer s.owning.Unlock()

@@ -25,26 +25,26 @@ import (
 
 // Config says what a machine serves and how.
 type Config struct {
-	// Listen is the front door's host and port. Default "127.0.0.1:8080"; port 0 picks one.
+	// Listen is host:port. Default "127.0.0.1:8080"; port 0 picks one.
 	Listen string `flag:"listen" help:"<address> to take requests at, host:port or http://host:port; port 0 picks one"`
 	TLS    TLS
-	// Origins are the web pages that may use the front door, besides those of this machine; "*": all. See the package comment.
+	// Origins are web pages that may use the front door, besides this machine's; "*": all.
 	Origins   []string `flag:"origins" split:"" help:"web <pages> that may use this server from a browser, such as https://chat.example.com, besides those of this machine; '*': all (repeatable)"`
 	Functions []api.Function
-	// Memory is the host memory of all instances together. 0: four fifths of the machine's.
+	// Memory is for all instances together. 0: four fifths of the host's.
 	Memory api.Bytes
 	NoGPU  bool `flag:"no-gpu" help:"leave GPUs alone"`
-	// NvidiaSMI is the program that lists GPUs. Default "nvidia-smi".
+	// NvidiaSMI lists GPUs. Default "nvidia-smi".
 	NvidiaSMI string
 	// GPUInterval is between polls of the GPUs. Default 10 s.
 	GPUInterval time.Duration
-	// DCGM are URLs of DCGM exporters that report the use of GPUs instead of nvidia-smi.
+	// DCGM are URLs of DCGM exporters, in place of nvidia-smi.
 	DCGM []string `flag:"dcgm" help:"<URL> of a DCGM exporter that says what is used of the GPUs, in place of nvidia-smi (repeatable)"`
-	// BaseDir holds one folder per running server. Default: see [BaseDir].
+	// BaseDir holds one folder per running server. Default: [BaseDir].
 	BaseDir string
-	// Program is the rouse binary, which instances run. Default: the running program.
+	// Program is the rouse binary, which instances run. Default: the running one.
 	Program string
-	// Sink is a URL that gets a copy of every event (Knative's K_SINK); empty: none.
+	// Sink gets a copy of every event (Knative's K_SINK); empty: none.
 	Sink string
 	// SinkOverrides is the JSON of K_CE_OVERRIDES.
 	SinkOverrides string
@@ -52,35 +52,34 @@ type Config struct {
 	MemoryLimit api.Bytes
 	// Peers trusts nobody if it is zero.
 	Peers peer.Addresses
-	// AdminToken, if not nil, opens the administrative API on the front door to requests with its result.
+	// AdminToken, if not nil, opens the administrative API on the front door.
 	AdminToken func() (string, error)
 	// Keys is the file of client keys; empty: clients need none.
 	Keys string `flag:"keys" help:"<file> with the keys that clients must have (rouse keys create); it is read again on change (default: none is needed)"`
 	// Store keeps files, batches, later answers and responses, unless At is empty.
 	Store store.Config
-	// Clusters, if not nil, makes the server a front door of clusters; Join, a cluster of other front doors.
+	// Clusters makes the server a front door of clusters; Join, a cluster of other front doors. Both may be nil.
 	Clusters *door.File
 	Join     *federation.Config
-	// AcceptKinds are the runtimes of functions that front doors may create here. Default: the engine's, which runs no other program.
+	// AcceptKinds are runtimes that front doors may use here. Default: the engine's, which runs no other program.
 	AcceptKinds []string `flag:"accept-runtimes" split:"" help:"<runtimes> of such functions; command lets them run any program"`
-	// DrainTimeout bounds held and running requests at the end. Default 30 s.
+	// DrainTimeout bounds requests at the end. Default 30 s.
 	DrainTimeout time.Duration `flag:"drain" help:"how long requests may go on after the first Ctrl-C"`
-	// Traces exports the traces of wakes; may be nil.
-	Traces  *waketrace.Exporter
-	Version string
+	Traces       *waketrace.Exporter
+	Version      string
 	// Access gets a line for each request to a model; may be nil.
 	Access *slog.Logger
 	// Logger; nil: nothing is logged.
 	Logger *slog.Logger
-	// Observe, if not nil, gets each event, in order, from one goroutine; it must not block for long.
+	// Observe, if not nil, gets each event, in order; it must not block for long.
 	Observe func(api.Event)
 	// Tell, if not nil, gets a line when clusters and front doors come and go; it must not block for long.
 	Tell func(line string)
-	// Follow, if not nil, changes declarations while requests are accepted, until its context ends. Its error ends the server.
+	// Follow, if not nil, changes declarations until its context ends. Its error ends the server.
 	Follow func(context.Context, Declarations) error
-	// StateDir keeps what was learned of functions; empty: it is forgotten.
+	// StateDir keeps what was learned; empty: it is forgotten.
 	StateDir string
-	// RecordBytes bounds the flight record in [RecordDir] of StateDir, which a user's servers share; 0: nothing is recorded.
+	// RecordBytes bounds the flight record, which a user's servers share; 0: nothing is recorded.
 	RecordBytes int64
 	// Ready, if not nil, is called once requests are accepted.
 	Ready func(Info)
@@ -93,7 +92,7 @@ type Info struct {
 	Admin   api.Endpoint `json:"admin"`
 	// Page is a secret: it has the token that administers this server.
 	Page string `json:"page"`
-	// Fingerprint is the SHA-256 of the front door's Certificate, a file; empty: it speaks no TLS.
+	// Fingerprint is the SHA-256 of Certificate, a file; empty: no TLS.
 	Certificate string `json:"certificate,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// Clusters is where clusters join; empty: they don't.
@@ -104,7 +103,7 @@ type Info struct {
 	Started  time.Time `json:"started"`
 }
 
-// Declarations change what a server serves. They are safe for many goroutines, and wait for each other.
+// Declarations change what a server serves. They are safe for many goroutines.
 type Declarations interface {
 	// Declare declares or changes a function, and returns "created", "configured" or "unchanged".
 	Declare(ctx context.Context, f api.Function) (string, error)

@@ -20,7 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// overhead is an engine's memory besides its model's file, before it was measured.
+// overhead is an engine's memory besides its model's, before it was measured.
 const overhead = 48 * api.MiB
 
 func (s *server) declareAll(ctx context.Context) error {
@@ -45,8 +45,8 @@ func (s *server) warnFallbacks(name api.FunctionName) {
 	}
 }
 
-// declare adds a function or replaces its declaration, and returns "created", "configured" or "unchanged". Instances of a replaced one
-// drain and stop; waiting requests go to the new ones.
+// declare returns "created", "configured" or "unchanged". Instances of a replaced function drain and stop; waiting requests go to the new
+// ones.
 //
 // If only adapters differ, instances stay, and load new ones before the names are announced: one that can't be loaded changes nothing.
 func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
@@ -119,7 +119,7 @@ func (s *server) Declare(ctx context.Context, f api.Function) (string, error) {
 	defer s.applying.Unlock()
 	change, err := s.declare(ctx, f)
 	if err == nil {
-		s.setApplied(f.Name, nil) // the local declaration owns it now
+		s.setApplied(f.Name, nil) // it belongs to this machine now
 		s.warnFallbacks(f.Name)
 	}
 	return change, err
@@ -134,7 +134,7 @@ func (s *server) Withdraw(ctx context.Context, name api.FunctionName, origin str
 	return s.remove(ctx, name)
 }
 
-// declaration needs declaring, which the caller does not hold.
+// declaration locks declaring.
 func (s *server) declaration(name api.FunctionName) (f api.Function, known bool) {
 	s.declaring.Lock()
 	defer s.declaring.Unlock()
@@ -142,7 +142,7 @@ func (s *server) declaration(name api.FunctionName) (f api.Function, known bool)
 	return f, known
 }
 
-// unique fails if another function has a name of f's. The caller holds declaring.
+// unique needs declaring held.
 func (s *server) unique(f api.Function) error {
 	all := []api.Function{f}
 	for name, other := range s.functions {
@@ -188,7 +188,7 @@ func (s *server) place(f api.Function) (string, error) {
 	return "created", nil
 }
 
-// ages gives each declared function a unique age: the first is the oldest.
+// ages gives each function a unique age.
 type ages struct{ last time.Time }
 
 func (a *ages) next() time.Time {
@@ -200,7 +200,7 @@ func (a *ages) next() time.Time {
 	return now
 }
 
-// remove forgets a function. Its instances drain and stop; waiting requests are refused.
+// remove has instances drain and stop; waiting requests are refused.
 func (s *server) remove(ctx context.Context, name api.FunctionName) error {
 	s.declaring.Lock()
 	defer s.declaring.Unlock()
@@ -223,7 +223,7 @@ func (s *server) remove(ctx context.Context, name api.FunctionName) error {
 	return nil
 }
 
-// checkModel checks a reference or an engine's model file, and estimates memory that is not declared.
+// checkModel also estimates memory that is not declared.
 func checkModel(f *api.Function) error {
 	if strings.Contains(f.Runtime.Model, "://") {
 		if _, err := fetch.Parse(f.Runtime.Model); err != nil {
@@ -268,5 +268,4 @@ func decode[T any](e api.Event) (T, error) {
 
 func isAdminPath(path string) bool { return strings.HasPrefix(path, "/rouse/") }
 
-// quietLog logs net/http's messages about broken connections at debug level.
 func quietLog(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }

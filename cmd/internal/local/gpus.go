@@ -8,13 +8,12 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// machine has the memory and the GPUs for models.
 type machine struct {
 	host inventory.Device   // its memory
 	gpus []inventory.Device // as at the start
 }
 
-// room returns the most memory that one instance may have here.
+// room is for one instance.
 func (m *machine) room() *api.Memory {
 	most := &api.Memory{Host: m.host.Capacity, Devices: len(m.gpus)}
 	for _, gpu := range m.gpus {
@@ -23,7 +22,7 @@ func (m *machine) room() *api.Memory {
 	return most
 }
 
-// watchGPUs polls the memory that others use, and which GPUs exist, until ctx ends. It does nothing if there were none at the start.
+// watchGPUs polls which GPUs exist, and the memory that others use. It does nothing if there were none at the start.
 func (s *server) watchGPUs(ctx context.Context) error {
 	if len(s.gpus) == 0 {
 		return nil
@@ -34,10 +33,10 @@ func (s *server) watchGPUs(ctx context.Context) error {
 
 type gpuWatch struct {
 	s *server
-	// known are all GPUs ever seen, in the order in which they appeared; there are the existing ones.
+	// known were ever seen, in that order; there exist now.
 	known []inventory.Device
 	there []api.DeviceID
-	// trouble is the last poll's error, which is logged once.
+	// trouble is the last poll's error, logged once.
 	trouble string
 }
 

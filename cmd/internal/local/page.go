@@ -21,14 +21,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// isPage reports whether a caller on this machine has the page's token, which is only on the user's own socket and on the terminal.
+// isPage accepts the page's token, which only this user's socket and terminal show, from this machine.
 func (s *server) isPage(r *http.Request) bool {
 	got, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	return isBearer && subtle.ConstantTimeCompare([]byte(got), []byte(s.pageToken)) == 1 && s.cfg.Peers.Peer(r).Local
 }
 
-// frontDoor serves the activator, the page's files, and the administrative API. Without a token administrative paths don't exist, unless
-// --admin-token-file may open them.
+// frontDoor hides administrative paths from requests without the page's token, unless --admin-token-file may open them.
 func (s *server) frontDoor() http.Handler {
 	// An open page must not delay the end of the server.
 	clients, files, admin := s.clients(), page.Files(), s.guard(page.EndWith(s.ending, s.adminHandler()))
@@ -53,17 +52,17 @@ func (s *server) clients() http.Handler {
 	return s.batches.Handler(s.activator.Handler())
 }
 
-// keptRequests of about 1 KiB are kept: the activator clips what clients write.
+// keptRequests take 1 KiB each: the activator clips what clients write.
 const keptRequests = 1000
 
-// requestLog keeps the last records of the access log, and encodes them when they are read. It is safe for many goroutines.
+// requestLog encodes the access log's last records when they are read. It is safe for many goroutines.
 type requestLog struct {
 	mu      sync.Mutex // guards all below
 	records []slog.Record
-	next    int // the oldest, once there are keptRequests
+	next    int // the oldest, once all are there
 }
 
-// A record of the access log has all attributes itself.
+// Records have all attributes themselves.
 func (l *requestLog) Enabled(context.Context, slog.Level) bool { return true }
 func (l *requestLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
 func (l *requestLog) WithGroup(string) slog.Handler            { return l }
@@ -80,7 +79,7 @@ func (l *requestLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// beside returns a logger to l and to other, which may be nil.
+// beside takes nil for no other logger.
 func (l *requestLog) beside(other *slog.Logger) *slog.Logger {
 	if other == nil {
 		return slog.New(l)
@@ -88,7 +87,6 @@ func (l *requestLog) beside(other *slog.Logger) *slog.Logger {
 	return slog.New(slog.NewMultiHandler(other.Handler(), l))
 }
 
-// last returns the n newest records, the newest last.
 func (l *requestLog) last(n int) []slog.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,18 +101,17 @@ func (l *requestLog) serve(w http.ResponseWriter, r *http.Request) {
 	encode, list := slog.NewJSONHandler(&line, nil), []json.RawMessage{}
 	for _, record := range l.last(n) {
 		line.Reset()
-		if encode.Handle(r.Context(), record) == nil { // a buffer accepts everything
+		if encode.Handle(r.Context(), record) == nil {
 			list = append(list, slices.Clone(bytes.TrimSpace(line.Bytes())))
 		}
 	}
 	api.WriteJSON(w, http.StatusOK, list)
 }
 
-// origins decides which web pages may use the front door, and under which host names. The Origin header is removed: runtimes don't check
-// again.
+// origins decides which web pages may use the front door, and by which names. Runtimes get no Origin header: they don't check again.
 //
 //  1. A listener on loopback accepts only loopback addresses, localhost and names below it, the machine's name, the name in --listen, and
-//     those of allowed pages: others are DNS rebinding by a page. Other listeners accept any name.
+//     those of allowed pages: others are DNS rebinding by a page.
 //  2. A request without a page passes, unless a browser says that another site's page caused it, other than by a link.
 //  3. A page named by --origins, of this machine or served here may read the answers. Preflights are answered here.
 //  4. Every other page is refused.
@@ -176,7 +173,7 @@ func (o *origins) guard(next http.Handler) http.Handler {
 		}
 		asked := r.Host
 		if !page.IsLocal(asked) {
-			r.Host = "localhost" // a runtime on loopback may not know our names
+			r.Host = "localhost" // a runtime may not know our names
 		}
 		list := r.Header["Origin"]
 		if len(list) == 0 { // 2
@@ -218,7 +215,7 @@ func (o *origins) may(origin, host string) bool {
 	return page.IsLocal(u.Hostname()) || strings.EqualFold(u.Host, host)
 }
 
-// allow tells a browser that a page may read the answer, in place of the runtime's headers.
+// allow replaces the runtime's headers.
 func allow(h http.Header, origin string) {
 	for key := range h {
 		if strings.HasPrefix(key, "Access-Control-") {
@@ -230,7 +227,6 @@ func allow(h http.Header, origin string) {
 	h.Set("Access-Control-Expose-Headers", "X-Request-Id, X-Rouse-Instance, Rouse-Fallback, Server-Timing, Location, Preference-Applied, Retry-After, WWW-Authenticate")
 }
 
-// readable is the answer to a page that may read it.
 type readable struct {
 	http.ResponseWriter
 	origin string
@@ -263,7 +259,6 @@ func (a *readable) FlushError() error {
 
 func (a *readable) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// preflight tells a browser what a page may send.
 func preflight(w http.ResponseWriter, r *http.Request, origin string) {
 	h := w.Header()
 	allow(h, origin)

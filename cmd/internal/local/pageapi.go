@@ -26,7 +26,7 @@ func (s *server) serveKeys(w http.ResponseWriter, r *http.Request) {
 	verb.ServeKeys(verb.KeysPath(s.cfg.Keys)).ServeHTTP(w, r)
 }
 
-// writeManifest leaves out what may be a secret, and memory that was estimated.
+// writeManifest leaves out what may be secret, and estimated memory.
 func (s *server) writeManifest(w http.ResponseWriter, r *http.Request) {
 	f, known := s.declaration(s.named(r))
 	if !known {
@@ -87,10 +87,9 @@ func (s *server) declareModel(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// publicModel matches models of the hub and of Ollama's library: no file here, and no other server.
+// publicModel means no file here, and no other server.
 var publicModel = lazyregexp.New(`^(hf\.co/[\w.-]+/[\w.-]+|ollama://([\w-]+/)?[\w.-]+)(:[\w.-]+)?$`)
 
-// serveModel declares a function for a public model, unless it is declared. The first start fetches it.
 func (s *server) serveModel(ctx context.Context, ref string) (done admin.Declared, err error) {
 	if !publicModel().MatchString(ref) {
 		return done, api.BadRequest("model", "the model is %.100q: want hf.co/ORG/NAME[:QUANT] or ollama://NAME[:TAG]", ref)

@@ -1,17 +1,17 @@
 // Package local runs all of Rouse on one machine in one process: the activator, the autoscaler and the instances, whose runtimes are
-// processes. The contracts of package api are Go calls here.
+// processes.
 //
 // The life of a server:
 //
-//  1. [Run] listens, so that a port in use is reported before anything starts.
+//  1. [Run] listens, so that a port in use is reported first.
 //  2. It creates its folder of sockets, finds the devices, and declares the functions, which are at zero.
-//  3. The front door accepts requests. The activator's demand reaches the autoscaler through the bus; the agent carries out its decisions.
+//  3. The activator's demand reaches the autoscaler through the bus; the agent carries out its decisions.
 //  4. Each report of an instance goes to both.
-//  5. When its context ends, the server accepts nothing new, lets requests finish within a bound, and stops every instance. If it is
-//     killed, each runtime's parent ends the runtime, see package functions/shim.
+//  5. When its context ends, the server lets requests finish within a bound, and stops every instance. If it is killed, each runtime's
+//     parent ends the runtime, see package functions/shim.
 //
 // Browsers run programs of every site on this machine. The front door refuses their requests unless they come from a page of this machine
-// or one that [Config.Origins] names. On loopback it also refuses requests for a host that it does not know.
+// or one that [Config.Origins] names. On loopback it also refuses unknown hosts.
 package local
 
 import (
@@ -50,7 +50,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/peertls"
 )
 
-// Limits of the front door and the administrative socket.
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
@@ -73,17 +72,17 @@ type server struct {
 
 	declaring sync.Mutex // held while a function is declared or removed
 	functions map[api.FunctionName]api.Function
-	silent    map[api.FunctionName]bool // attached servers that have not reported their adapters yet
+	silent    map[api.FunctionName]bool // attached servers whose adapters are not known yet
 	silence   bell.Bell                 // rung when there is one
 	clock     ages
 	learned   *learned
 	accounts  accounts
 
 	far    *door.Front         // nil: no front door of clusters
-	others *share.Share        // of clients' use, with other front doors; may be nil
+	others *share.Share        // of clients' use; may be nil
 	agents net.Listener        // accepts their agents
 	joined []*federation.Agent // by which it serves other front doors
-	// applying is held while a front door's function is created or removed; taken before declaring.
+	// applying is held while a front door's function changes; taken before declaring.
 	applying sync.Mutex
 	owning   sync.Mutex // guards all below; nothing else is taken while it is held
 	own      map[api.FunctionName]api.Function
@@ -91,17 +90,17 @@ type server struct {
 
 	keys    *keys.Store  // nil: clients need none
 	store   *store.Store // may be nil
-	batches *jobs.Server // of the store
+	batches *jobs.Server
 
 	pageToken string // opens the administrative API to the page
 	requests  requestLog
 	ending    context.Context // done when the server begins to end
 	end       context.CancelFunc
 
-	lists func(*http.Request) bool // whether a request may list functions; nil: all may
+	lists func(*http.Request) bool // nil: all may
 }
 
-// Run serves until ctx ends and everything is stopped, and then returns nil. Several servers may run in one process, on different ports.
+// Run serves until ctx ends and everything is stopped, and then returns nil. Several servers may run in one process.
 func Run(ctx context.Context, cfg Config) error {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -171,7 +170,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return s.serve(ctx, front, admin)
 }
 
-// build creates the parts and connects them. It starts nothing.
+// build connects the parts, and starts nothing.
 func (s *server) build(ctx context.Context) error {
 	cfg := s.cfg
 	devices, err := inventory.Discover(ctx, inventory.Config{Memory: cfg.Memory, NoGPU: cfg.NoGPU, NvidiaSMI: cfg.NvidiaSMI})
@@ -259,7 +258,6 @@ func (s *server) route(e api.Event) {
 	}
 }
 
-// serve runs the parts until ctx ends, then drains and stops them.
 func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	parts, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
@@ -287,7 +285,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 		})
 	})
 	run("accounts", func(ctx context.Context) error { return every(ctx, accountsEvery, s.writeAccounts) })
-	if s.tls != nil { // it warns of the certificate's end, also where no client comes
+	if s.tls != nil { // it warns of the certificate's end
 		run("certificate", func(ctx context.Context) error { return every(ctx, time.Hour, func() { _, _ = s.tls.Get(nil) }) })
 	}
 	if s.sink != nil {
@@ -317,7 +315,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 		})
 	}
 	err := s.declareAll(ctx)
-	if err == nil && s.batches != nil { // batches left by the last server call functions
+	if err == nil && s.batches != nil { // those of the last server call functions
 		run("batches", s.runBatches)
 	}
 	if err == nil {
@@ -330,7 +328,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	return err
 }
 
-// takeRequests serves the front door and the administrative socket until ctx ends or a part fails, and then drains.
+// takeRequests drains when ctx ends or a part fails.
 func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, failed chan error) error {
 	public := inbound.NewServer(&http.Server{Handler: newOrigins(s.cfg, front.Addr()).guard(s.frontDoor()), Protocols: inbound.Protocols(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
 	private := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
@@ -364,7 +362,6 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 	return err
 }
 
-// follow runs Config.Follow until end is called.
 func (s *server) follow(ctx context.Context, failed chan<- error) (end func()) {
 	if s.cfg.Follow == nil {
 		return func() {}
@@ -386,7 +383,7 @@ func (s *server) follow(ctx context.Context, failed chan<- error) (end func()) {
 	}
 }
 
-// drain lets requests finish and stops every instance, within the drain timeout and its grace.
+// drain stops every instance, within the drain timeout and its grace.
 func (s *server) drain(public *inbound.Server) {
 	s.end()
 	s.cfg.Logger.Info("stopping: requests may finish", "within", s.cfg.DrainTimeout.String())

@@ -10,8 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// startProblem says why a function would not start now; empty: no problem is known. It is declared all the same: a file, a program or a GPU
-// may come later.
+// startProblem says why a function would not start now, or "". It is declared all the same: a file, a program or a GPU may come later.
 func (m *machine) startProblem(f api.Function) string {
 	var against []string
 	add := func(format string, args ...any) { against = append(against, fmt.Sprintf(format, args...)) }
@@ -34,7 +33,7 @@ func (m *machine) startProblem(f api.Function) string {
 	return strings.Join(against, "; ")
 }
 
-// noGGUF reports whether a path names neither a GGUF file nor a folder. What is there must not be revealed: a front door may have named it.
+// noGGUF is false for a folder. It must not reveal what is there: a front door may have named it.
 func noGGUF(model string) bool {
 	if model == "" || model == pico.Name || strings.Contains(model, "://") {
 		return false
@@ -46,7 +45,7 @@ func noGGUF(model string) bool {
 	return err != nil || !is
 }
 
-// NoProgram says which program that an instance of f starts is missing; empty: none.
+// NoProgram says which program that an instance of f starts is missing, or "".
 func NoProgram(f api.Function) string {
 	for _, program := range programs(f) {
 		if _, err := runtime.FindProgram(program, f.Runtime.Env); err != nil {
