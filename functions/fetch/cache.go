@@ -48,9 +48,9 @@ func (c *Cache) Dir() string { return c.cfg.Dir }
 
 // Model is a model on this machine's disk, where it stays until Release.
 type Model struct {
-	// Path is what a runtime loads: a file, a folder like a hub's repository, or for ollama:// a folder for OLLAMA_MODELS.
+	// Path is loaded by the runtime: a file, a folder like a hub's repository, or for ollama:// a folder for OLLAMA_MODELS.
 	Path string
-	// Digest is "sha256:" and that of the one file, or of the sorted list of files; "" for a path without a checksum.
+	// Digest is "sha256:" and the digest of the one file, or of the sorted list of files; "" for a path without a checksum.
 	Digest string
 	Size   api.Bytes
 	// GGUF is the file to load of one GGUF model, a split one's first.

@@ -126,7 +126,7 @@ func item(h *tar.Header) (archive, error) {
 		}
 	}
 	for key := range h.PAXRecords {
-		if strings.HasPrefix(key, "GNU.sparse.") { // its size is not that of any content
+		if strings.HasPrefix(key, "GNU.sparse.") { // its size is not its content's
 			return a, permanentf("the archive holds %q as a sparse file: refused; pack it without --sparse", a.Name)
 		}
 	}

@@ -46,7 +46,7 @@ type Launch struct {
 	Announce string
 }
 
-// Traits are what a supervisor needs to know of a runtime.
+// Traits tell a supervisor about a runtime.
 type Traits struct {
 	// Reuses: a connection carries further requests, in order, and idle ones delay nobody.
 	Reuses bool

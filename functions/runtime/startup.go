@@ -118,7 +118,7 @@ type Signals struct {
 	Capacity float64
 	// Cached counts tokens in the prefix cache.
 	Cached float64
-	// Tokens are those of running requests in the KV cache, QueuedTokens of waiting ones.
+	// Tokens are the running requests' in the KV cache, QueuedTokens the waiting ones'.
 	Tokens, QueuedTokens float64
 	// PromptTokens and GeneratedTokens are since the server's start.
 	PromptTokens, GeneratedTokens float64

@@ -77,7 +77,7 @@ func (r *vllm) Dying(status int, body []byte) bool {
 	return (&statusError{status: status, message: string(body)}).Dying()
 }
 
-// room is that of host memory or the device. A server that somebody else starts reads dropped adapters again.
+// room is the larger one, of host memory or of the device. A server that somebody else starts reads dropped adapters again.
 func (r *vllm) room() int {
 	if !r.lora || r.cfg.Spec.Endpoint != "" {
 		return 0

@@ -170,7 +170,7 @@ func (c *client) info(ctx context.Context) (info local.Info, err error) {
 
 var shared = verb.Program{Name: "rouse", Connect: connect, Complete: functionNames}
 
-// ofFunction is what names mean; for kn rouse, a Service.
+// ofFunction says what names mean: for kn rouse, a Service.
 const ofFunction = "the function"
 
 func connect(cmd *cobra.Command) (*verb.Server, error) {

@@ -148,7 +148,7 @@ func (t *traffic) use(who recordedUser, now autoscaler.UsedBy) {
 	before, known := t.used[who]
 	t.used[who] = now
 	if !known || !before.Begun.Equal(now.Begun) || now.Requests < before.Requests {
-		before = autoscaler.UsedBy{} // counted anew; earlier usage can't be separated
+		before = autoscaler.UsedBy{} // the count restarted; earlier usage can't be separated
 	}
 	sum := &t.told(who.function).sum
 	sum.Requests += now.Requests - before.Requests

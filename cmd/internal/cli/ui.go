@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// uiCommand prints the page's token, which whoever may open the administrative socket may have.
+// uiCommand prints the page's token for a user who may open the administrative socket.
 func uiCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ui",

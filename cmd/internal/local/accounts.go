@@ -26,7 +26,7 @@ type accounts struct {
 	path    string // empty: nothing is kept
 	Usage   *usage.Saved
 	Budgets map[string]control.Budget
-	failed  bool // to write
+	failed  bool // the last write
 }
 
 // read keeps nothing if dir is empty.

@@ -47,8 +47,8 @@ func owned(f api.Function) []api.ModelName {
 	return append(f.Names(), api.ModelName(f.Name.Name()), api.ModelName(f.Name))
 }
 
-// bring has instances load the adapters that a declaration adds. After an error they keep the old ones. anew: they can't load any and must
-// be replaced.
+// bring has instances load the adapters that a declaration adds. After an error they keep the old ones. If they can't load any it returns
+// true: they must be replaced.
 func (s *server) bring(ctx context.Context, f api.Function) (anew bool, err error) {
 	old, known := s.declaration(f.Name)
 	if !known || !onlyAdapters(old, f) || slices.Equal(old.Runtime.Adapters, f.Runtime.Adapters) {

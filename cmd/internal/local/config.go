@@ -85,7 +85,7 @@ type Config struct {
 	Ready func(Info)
 }
 
-// Info is what the administrative API says of a server.
+// Info describes a server, in the administrative API.
 type Info struct {
 	Version string       `json:"version"`
 	URL     string       `json:"url"`
