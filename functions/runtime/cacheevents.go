@@ -29,7 +29,7 @@ func publish(args []string, dir string, ranks bool) (publisher, []string, error)
 	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
 		return publisher{}, nil, fmt.Errorf("option %s %.100s: want a JSON object such as {\"enable_kv_cache_events\": true}: %w", cacheEvents, text, err)
 	}
-	if on, said := cfg["enable_kv_cache_events"].(bool); said && !on || cfg["publisher"] == "null" || ranks {
+	if on, said := cfg["enable_kv_cache_events"].(bool); cfg == nil || said && !on || cfg["publisher"] == "null" || ranks {
 		return publisher{}, args, nil
 	}
 	if endpoint, named := cfg["endpoint"].(string); named {
