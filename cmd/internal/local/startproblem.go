@@ -56,7 +56,7 @@ func NoProgram(f api.Function) string {
 }
 
 func programs(f api.Function) (list []string) {
-	kinds := map[string]string{api.RuntimeVLLM: "vllm", api.RuntimeOllama: "ollama", api.RuntimeLlamaCpp: "llama-server", api.RuntimeRayServe: "serve", api.RuntimeSGLang: "python3"}
+	kinds := map[string]string{api.RuntimeVLLM: "vllm", api.RuntimeOllama: "ollama", api.RuntimeLlamaCpp: "llama-server", api.RuntimeRayServe: "ray", api.RuntimeSGLang: "python3"}
 	switch rt := f.Runtime; {
 	case rt.Endpoint != "":
 	case len(rt.Command) > 0:
