@@ -51,8 +51,11 @@ func (c *Cache) newNode() (*peers.Node, error) {
 		}
 	}
 	text, err := os.ReadFile(s.SecretFile)
-	if err != nil || len(text) > maxSecret {
-		return nil, fmt.Errorf("read the secret of the caches that share files: %s is longer than %d bytes, or unreadable: %w", s.SecretFile, maxSecret, err)
+	if err == nil && len(text) > maxSecret {
+		err = fmt.Errorf("%s is longer than %d bytes", s.SecretFile, maxSecret)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the secret of the caches that share files: %w", err)
 	}
 	if err := os.MkdirAll(c.sharesPath(""), 0o700); err != nil {
 		return nil, fileError("make the model cache's folder", err)
