@@ -42,21 +42,21 @@ func (r *command) Launch(model string) (Launch, error) {
 	}
 	spec := r.cfg.Spec
 	var e api.Endpoint
+	var at, word string
+	var env []string
 	var err error
-	var env, words []string
 	if strings.Contains(strings.Join(slices.Concat(spec.Command, spec.Args, spec.Env), "\n"), socketWord) {
-		var path string
-		e, path, err = r.socket("server")
-		words = []string{socketWord, path}
+		word = socketWord
+		e, at, err = r.socket("server")
 	} else {
-		var port string
-		e, port, err = r.listens()
-		words, env = []string{portWord, port}, []string{"PORT=" + port}
+		word = portWord
+		e, at, err = loopback(r.cfg.Port)
+		env = []string{"PORT=" + at}
 	}
 	if err != nil {
 		return Launch{}, err
 	}
-	return r.launchWith(strings.NewReplacer(append(words, modelWord, model)...), e, env)
+	return r.launchWith(strings.NewReplacer(word, at, modelWord, model), e, env)
 }
 
 func (r *command) Sleep(ctx context.Context, e api.Endpoint, level api.Level) error {

@@ -82,10 +82,6 @@ func (r *httpServer) Canary(ctx context.Context, e api.Endpoint, _ api.ModelName
 	return Answer{}, r.Probe(ctx, e)
 }
 
-func (r *httpServer) Sleep(context.Context, api.Endpoint, api.Level) error {
-	return fmt.Errorf("put the server to sleep in place: it can only be stopped: %w", errors.ErrUnsupported)
-}
-
 func (r *httpServer) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
 	return r.Canary(ctx, e, "")
 }

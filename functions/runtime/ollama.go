@@ -89,7 +89,7 @@ func (r *ollama) Launch(model string) (Launch, error) {
 	if err := os.MkdirAll(r.home(), 0o700); err != nil {
 		return Launch{}, fmt.Errorf("runtime ollama: %w", err)
 	}
-	e, port, err := loopback()
+	e, port, err := loopback(0)
 	if err != nil {
 		return Launch{}, err
 	}

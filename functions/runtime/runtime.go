@@ -266,6 +266,11 @@ func (Plain) Reload(context.Context, api.Endpoint) error {
 	return fmt.Errorf("reload the weights: the runtime loads them only at its start: %w", errors.ErrUnsupported)
 }
 
+// Sleep is not supported.
+func (Plain) Sleep(context.Context, api.Endpoint, api.Level) error {
+	return fmt.Errorf("put the server to sleep in place: it can only be stopped: %w", errors.ErrUnsupported)
+}
+
 // LoadAdapter is not supported.
 func (Plain) LoadAdapter(context.Context, api.Endpoint, api.Adapter) error {
 	return fmt.Errorf("load an adapter: the runtime takes none while it runs: %w", errors.ErrUnsupported)

@@ -44,10 +44,6 @@ func (s *server) Request(_ string, body *jsonfield.Object) *api.Error {
 	return nil
 }
 
-func (s *server) Sleep(context.Context, api.Endpoint, api.Level) error {
-	return fmt.Errorf("put the server to sleep in place: it can only be stopped: %w", errors.ErrUnsupported)
-}
-
 func (s *server) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
 	return s.Canary(ctx, e, "")
 }
@@ -172,19 +168,12 @@ func (s *server) socket(name string) (e api.Endpoint, path string, err error) {
 	return e, path, nil
 }
 
-func (s *server) listens() (e api.Endpoint, port string, err error) {
-	if s.cfg.Port == 0 {
-		return loopback()
-	}
-	port = strconv.Itoa(s.cfg.Port)
-	return api.Endpoint("http://127.0.0.1:" + port), port, nil
-}
-
-// loopback returns a free port, which everybody on the machine can reach: for servers without sockets.
-func loopback() (e api.Endpoint, port string, err error) {
-	port, err = process.FreePort()
-	if err != nil {
-		return "", "", fmt.Errorf("the runtime: %w", err)
+// loopback returns a port, 0 for a free one, which everybody on the machine can reach: for servers without sockets.
+func loopback(fixed int) (e api.Endpoint, port string, err error) {
+	if port = strconv.Itoa(fixed); fixed == 0 {
+		if port, err = process.FreePort(); err != nil {
+			return "", "", fmt.Errorf("the runtime: %w", err)
+		}
 	}
 	return api.Endpoint("http://127.0.0.1:" + port), port, nil
 }

@@ -89,7 +89,7 @@ func (r *sglang) Launch(model string) (Launch, error) {
 		r.names.forget()
 		return l, nil
 	}
-	e, port, err := loopback()
+	e, port, err := loopback(0)
 	if err != nil {
 		return Launch{}, err
 	}
