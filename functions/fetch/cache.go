@@ -50,9 +50,7 @@ func (c *Cache) Dir() string { return c.cfg.Dir }
 type Model struct {
 	// Path is loaded by the runtime: a file, a folder like a hub's repository, or for ollama:// a folder for OLLAMA_MODELS.
 	Path string
-	// Digest is "sha256:" and the digest of the one file, or of the sorted list of files; "" for a path without a checksum.
-	Digest string
-	Size   api.Bytes
+	Size api.Bytes
 	// GGUF is the file to load of one GGUF model, a split one's first.
 	GGUF string
 	// Name is "name:tag" of a model of ollama://.
@@ -164,7 +162,7 @@ func (c *Cache) open(ctx context.Context, key string, good func(*record) bool) (
 
 func (c *Cache) model(e *record, l *lock) Model {
 	tree := c.treePath(e.Tree)
-	m := Model{Path: filepath.Join(tree, filepath.FromSlash(e.Path)), Digest: e.Digest, Size: e.size(), Name: e.Name}
+	m := Model{Path: filepath.Join(tree, filepath.FromSlash(e.Path)), Size: e.size(), Name: e.Name}
 	if e.GGUF != "" {
 		m.GGUF = filepath.Join(tree, filepath.FromSlash(e.GGUF))
 	}

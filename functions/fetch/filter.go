@@ -93,11 +93,11 @@ var copies = []string{
 func (r Ref) all() bool { return len(r.include)+len(r.exclude) == 0 }
 
 // withoutCopies leaves a model without safetensors, or a reference with patterns, alone.
-func withoutCopies[T any](r Ref, all []T, name func(T) string) []T {
+func withoutCopies(r Ref, all []file, name func(file) string) []file {
 	if !r.all() {
 		return all
 	}
-	safetensors := func(f T) bool {
+	safetensors := func(f file) bool {
 		return path.Ext(name(f)) == ".safetensors" && !strings.Contains(name(f), "/")
 	}
 	if !slices.ContainsFunc(all, safetensors) {

@@ -52,7 +52,6 @@ func (c *Cache) inPlace(ctx context.Context, r Ref, progress func(Progress)) (Mo
 	if r.sha256 == "" {
 		return m, nil
 	}
-	m.Digest = "sha256:" + r.sha256
 	return m, c.checkInPlace(ctx, r, info, progress)
 }
 
