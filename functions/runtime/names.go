@@ -96,7 +96,7 @@ func none(raw []byte, found bool) bool {
 
 // named also sets a missing name.
 func (n *names) named(path string, body *jsonfield.Object) {
-	if own := n.own.Load(); own != nil && strings.HasPrefix(path, "/v1/") && none(body.Find("model")) {
+	if own := n.own.Load(); own != nil && strings.HasPrefix(path, "/v1/") && !isForm(body.Bytes()) && none(body.Find("model")) {
 		body.Set("model", own.json)
 		return
 	}
