@@ -58,12 +58,14 @@ func forgetKept(name api.FunctionName) (bool, error) {
 	return err == nil, err
 }
 
-// ownFile refuses a file with other functions: it was written by hand.
+// ownFile refuses a file with other functions, or that can't be read: it was written by hand.
 func ownFile(path string, name api.FunctionName) error {
 	functions, err := config.Load(path)
 	switch {
-	case err != nil: // it is not there, or declares nothing
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
+	case err != nil:
+		return fmt.Errorf("change %s by hand: %w", path, err)
 	case len(functions) == 1 && functions[0].Name == name:
 		return nil
 	}
