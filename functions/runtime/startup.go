@@ -28,7 +28,7 @@ func NewStartup() *Startup { return &Startup{began: time.Now()} }
 
 const mostSteps = 24
 
-// Step ends the step under way and begins another; it does nothing on a nil Startup.
+// Step ends the step under way and begins another, unless it has that name. It does nothing on a nil Startup.
 func (s *Startup) Step(step string) {
 	if s == nil {
 		return
@@ -112,7 +112,7 @@ type Signals struct {
 	Running, Waiting float64
 	// KVUsage is from 0 to 1.
 	KVUsage float64
-	// BlockTokens is the size of one.
+	// BlockTokens is the size of one block.
 	BlockTokens, Blocks float64
 	// Capacity is the KV cache's, in tokens.
 	Capacity float64
