@@ -158,7 +158,9 @@ func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
 			}
 			keep += arrived
 			need += size - arrived
-			delete(v.parts, part) // it is resumed
+			for _, suffix := range []string{"", ".json", chunksSuffix} {
+				delete(v.parts, part+suffix) // it is resumed
+			}
 		}
 		if file.unpack {
 			need += size
