@@ -147,6 +147,8 @@ func (s *server) taken(by api.FunctionName, name api.ModelName) (api.FunctionNam
 
 // changeAdapters takes an empty result for an unknown adapter.
 func (s *server) changeAdapters(w http.ResponseWriter, r *http.Request, name api.ModelName, change func([]api.Adapter) ([]api.Adapter, string)) {
+	s.applying.Lock()
+	defer s.applying.Unlock()
 	f, known := s.declaration(s.named(r))
 	if !known {
 		api.WriteError(w, s.admin.Unknown(r.Context(), s.named(r)))

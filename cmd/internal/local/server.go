@@ -82,7 +82,7 @@ type server struct {
 	others *share.Share        // of clients' use; may be nil
 	agents net.Listener        // accepts their agents
 	joined []*federation.Agent // by which it serves other front doors
-	// applying is held while a front door's function changes; taken before declaring.
+	// applying is held while a declaration is read and changed; taken before declaring.
 	applying sync.Mutex
 	owning   sync.Mutex // guards all below; nothing else is taken while it is held
 	own      map[api.FunctionName]api.Function
