@@ -2,8 +2,6 @@ package local
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"log"
 	"log/slog"
 	"net/http"
@@ -256,14 +254,6 @@ func checkModel(f *api.Function) error {
 		f.Memory.Host = size + size/10 + overhead
 	}
 	return nil
-}
-
-func decode[T any](e api.Event) (T, error) {
-	var v T
-	if err := json.Unmarshal(e.Data, &v); err != nil {
-		return v, fmt.Errorf("event %s: %w", e.Type, err)
-	}
-	return v, nil
 }
 
 func isAdminPath(path string) bool { return strings.HasPrefix(path, "/rouse/") }

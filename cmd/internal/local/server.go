@@ -18,6 +18,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -238,8 +239,8 @@ func (s *server) build(ctx context.Context) error {
 func (s *server) route(e api.Event) {
 	switch e.Type {
 	case api.EventInstanceState:
-		status, err := decode[api.InstanceStatus](e)
-		if err != nil {
+		var status api.InstanceStatus
+		if err := json.Unmarshal(e.Data, &status); err != nil {
 			s.cfg.Logger.Warn("an instance's report can't be read", "error", err)
 			return
 		}
