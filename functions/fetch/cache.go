@@ -17,12 +17,11 @@ import (
 type Cache struct {
 	cfg    Config
 	uid    uint32       // of its files
-	client *http.Client // cfg.Client, with redirects that carry no credentials away
-	node   *peers.Node  // for sharing files with other caches; nil: none
+	client *http.Client // does not carry credentials to other servers
+	node   *peers.Node  // nil: files are not shared
 }
 
-// New returns a cache in cfg.Dir, which it creates if need be. If other users may write to cfg.Dir, it uses a folder inside it. It
-// starts nothing.
+// New returns a cache in cfg.Dir, or in a folder inside it if other users may write to that.
 func New(cfg Config) (*Cache, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -47,19 +46,14 @@ func New(cfg Config) (*Cache, error) {
 // Dir returns the cache's folder.
 func (c *Cache) Dir() string { return c.cfg.Dir }
 
-// Model is a model on this machine's disk. It stays there until Release.
+// Model is a model on this machine's disk, where it stays until Release.
 type Model struct {
-	// Path is the path that a runtime loads: a file, a folder in the layout of a Hugging Face repository, or for ollama:// a folder for
-	// OLLAMA_MODELS.
+	// Path is loaded by the runtime: a file, a folder like a hub's repository, or for ollama:// a folder for OLLAMA_MODELS.
 	Path string
-	// Digest is "sha256:" and the digest of the one file, or of the sorted list of files; "" for a path without a checksum.
-	Digest string
-	// Size is the total size of its files.
 	Size api.Bytes
-	// GGUF is the path of the GGUF file to load, if the model is just one, for runtimes that load only files. A split model is named by
-	// its first file.
+	// GGUF is the file to load of one GGUF model, a split one's first.
 	GGUF string
-	// Name is the runtime's name for the model, if the path does not give it: for ollama:// its "name:tag".
+	// Name is "name:tag" of a model of ollama://.
 	Name string
 
 	release func()
@@ -72,12 +66,11 @@ func (m Model) Release() {
 	}
 }
 
-// Fetch makes the model that ref names available, and returns it held: call [Model.Release] when it is no longer used. It blocks until
-// the model is whole, ctx ends, or an error is certain. Concurrent fetches of one reference, in this process or others, download it
-// once. The next attempt continues a download that ctx ended.
+// Fetch makes a model available; the caller must call [Model.Release]. It blocks until the model is whole, ctx ends, or an error is
+// certain. Concurrent fetches, also by other processes, download once; the next attempt continues an ended download.
 //
-// progress, if not nil, is called at most about ten times a second, by one goroutine at a time, and must not block. Errors are *[Error];
-// they wrap *[DiskError] if the disk is full.
+// progress, if not nil, is called ten times a second at most, by one goroutine at a time, and must not block. Errors are *[Error]; they
+// wrap *[DiskError] if the disk is full.
 func (c *Cache) Fetch(ctx context.Context, ref string, progress func(Progress)) (Model, error) {
 	r, err := Parse(ref)
 	if err != nil {
@@ -120,8 +113,7 @@ func (c *Cache) fetch(ctx context.Context, r Ref, progress func(Progress)) (Mode
 		return Model{}, err
 	}
 	defer l.release()
-	_ = l.file.Truncate(0) // the progress of an earlier holder
-	// Another process may have finished while we waited.
+	_ = l.file.Truncate(0) // an earlier holder's progress
 	m, old, err := c.open(ctx, key, good)
 	if err != nil || m != nil {
 		return deref(m), err
@@ -138,8 +130,7 @@ func deref(m *Model) Model {
 	return *m
 }
 
-// open returns the held model of a finished reference, if good accepts its entry and its files are whole. Otherwise the model is nil,
-// and the entry is the existing one, or nil.
+// open returns the held model if good accepts its entry and its files are whole; else the entry, if any.
 func (c *Cache) open(ctx context.Context, key string, good func(*record) bool) (*Model, *record, error) {
 	index, err := c.lockIndex(ctx)
 	if err != nil {
@@ -164,15 +155,14 @@ func (c *Cache) open(ctx context.Context, key string, good func(*record) bool) (
 		return nil, e, nil
 	}
 	now := time.Now()
-	_ = os.Chtimes(c.entryPath(key), now, now) // the time of the last use; a read-only cache does without it
+	_ = os.Chtimes(c.entryPath(key), now, now) // the last use; a read-only cache does without
 	m := c.model(e, l)
 	return &m, e, nil
 }
 
-// model returns the model of a record whose tree is held by l.
 func (c *Cache) model(e *record, l *lock) Model {
 	tree := c.treePath(e.Tree)
-	m := Model{Path: filepath.Join(tree, filepath.FromSlash(e.Path)), Digest: e.Digest, Size: e.size(), Name: e.Name}
+	m := Model{Path: filepath.Join(tree, filepath.FromSlash(e.Path)), Size: e.size(), Name: e.Name}
 	if e.GGUF != "" {
 		m.GGUF = filepath.Join(tree, filepath.FromSlash(e.GGUF))
 	}
@@ -180,7 +170,7 @@ func (c *Cache) model(e *record, l *lock) Model {
 	return m
 }
 
-// commit makes a reference finished: its tree, then its entry. The blobs exist already. It returns the model, held.
+// commit finishes a reference whose blobs exist: its tree, then its entry. The model is held.
 func (c *Cache) commit(ctx context.Context, key string, e *record) (Model, error) {
 	index, err := c.lockIndex(ctx)
 	if err != nil {
@@ -205,5 +195,5 @@ func (c *Cache) commit(ctx context.Context, key string, e *record) (Model, error
 	return c.model(e, l), nil
 }
 
-// superseded marks the names of entries that newer content has replaced.
+// superseded marks entries that newer content has replaced.
 const superseded = "~"

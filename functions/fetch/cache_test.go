@@ -206,6 +206,40 @@ func TestEvictionTakesTheOldestThatIsNotUsed(t *testing.T) {
 	}
 }
 
+// TestEvictionKeepsWhatIsResumed: a fetch that makes room goes on with its own partial download, however old that is.
+func TestEvictionKeepsWhatIsResumed(t *testing.T) {
+	o := newOrigin(t)
+	o.set("/a.gguf", served{content: random(41, 40_000), etag: `"a"`})
+	o.set("/b.gguf", served{content: random(42, 40_000), etag: `"b"`, cut: 20_000})
+	cfg := config(t, o.Server)
+	cfg.Attempts = 1
+	c := open(t, cfg)
+	m, err := c.Fetch(context.Background(), o.URL+"/a.gguf", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Release()
+	refused(t, c, o.URL+"/b.gguf", "broke off")
+	parts, err := filepath.Glob(filepath.Join(cfg.Dir, "parts", "*"))
+	if err != nil || len(parts) != 2 {
+		t.Fatalf("left are %q, %v, want a part with its notes", parts, err)
+	}
+	old := time.Now().Add(-time.Hour)
+	for _, path := range parts {
+		if err := os.Chtimes(path, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg.Limit = 70_000
+	fetched(t, open(t, cfg), o.URL+"/b.gguf")
+	if seen := o.seen(); seen[len(seen)-1] != "/b.gguf bytes=20000-" {
+		t.Errorf("the requests are %q, want the last one to resume", seen)
+	}
+	if got := refs(t, c); !slices.Equal(got, []string{"b.gguf"}) {
+		t.Errorf("the cache has %q, want b", got)
+	}
+}
+
 func TestModelLargerThanTheCache(t *testing.T) {
 	o := newOrigin(t)
 	o.set("/a.gguf", served{content: random(40, 5000)})

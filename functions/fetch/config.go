@@ -16,40 +16,36 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// Config configures a [Cache]. [Environment] fills it in from the environment.
+// Config configures a [Cache].
 type Config struct {
-	// Dir is the cache's folder; "": $HOME/.cache/rouse/models.
+	// Dir; "": $HOME/.cache/rouse/models.
 	Dir string
 	// Limit bounds the total size of the cache's files; 0: only the disk does.
 	Limit api.Bytes
 	// Client does all network access; nil: one with timeouts. Its CheckRedirect is not used.
 	Client *http.Client
-	// Attempts is how often in a row a request is tried without any new byte; 0: 6.
+	// Attempts is how often in a row a request is tried without a new byte; 0: 6.
 	Attempts int
-	// Backoff is the wait before the second attempt; it doubles up to 30 s; 0: 500 ms.
+	// Backoff is the first wait, which doubles up to 30 s; 0: 500 ms.
 	Backoff time.Duration
-	// Stall is how long a download may bring nothing before its connection counts as lost; 0: 30 s.
+	// Stall is how long a download may bring nothing; 0: 30 s.
 	Stall time.Duration
-	// MaxAge is how long a finished reference is used without asking its source for its present content; 0: the source is asked each
-	// time. Pinned references are never looked up again.
+	// MaxAge is how long a reference that is not pinned is used without asking its source; 0: it is always asked.
 	MaxAge time.Duration
-	// Offline uses only the cache, without any network access.
+	// Offline uses only the cache.
 	Offline bool
-	// Free returns the free space of a folder's disk; nil: statfs(2).
+	// Free returns the free space of dir's disk; nil: statfs(2).
 	Free func(dir string) (api.Bytes, error)
 
 	Hub    Hub
 	S3     S3
 	Ollama Ollama
-	// DockerConfig is a docker config file with the credentials of registries, read at each use; "": anonymous. A missing file is no
-	// error.
+	// DockerConfig is a file with registries' credentials, read at each use; missing or "": anonymous.
 	DockerConfig string
-	// Share configures sharing files with other caches; zero: none.
-	Share Share
+	Share        Share
 
-	// Again is called with the error of a request that is tried again; nil: it is logged.
-	Again func(error)
-	// Logger; nil: none.
+	// Again gets the error of a request that is tried again; nil: it is logged.
+	Again  func(error)
 	Logger *slog.Logger
 }
 
@@ -57,10 +53,9 @@ type Config struct {
 type Hub struct {
 	// Endpoint; "": https://huggingface.co.
 	Endpoint string
-	// TokenFile holds an access token, and is read at each use; a missing file is no error. "": Token is used.
+	// TokenFile is read at each use; missing or "": Token is used.
 	TokenFile string
-	// Token is used if TokenFile gives none.
-	Token string
+	Token     string
 }
 
 // S3 is the service of s3:// references.
@@ -72,9 +67,7 @@ type Ollama struct {
 	Endpoint string
 }
 
-// Environment returns the configuration from environment variables, with the names that each source's own tools use: ROUSE_CACHE,
-// XDG_CACHE_HOME, HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HOME, HF_HUB_OFFLINE, AWS_*, DOCKER_CONFIG, OLLAMA_REGISTRY; and
-// ROUSE_SHARE_SECRET_FILE, ROUSE_SHARE_PEERS (separated by commas) and ROUSE_SHARE_LISTEN. getenv is os.Getenv, or a test's.
+// Environment reads the environment variables of each source's own tools.
 func Environment(getenv func(string) string) Config {
 	under := func(dir, name string) string {
 		if dir == "" {
@@ -101,7 +94,7 @@ func Environment(getenv func(string) string) Config {
 			c.Share.Peers = append(c.Share.Peers, peer)
 		}
 	}
-	if token := getenv("HF_TOKEN"); token != "" { // a token in the environment precedes the one of a login
+	if token := getenv("HF_TOKEN"); token != "" { // it precedes the token of a login
 		c.Hub.Token = token
 		if getenv("HF_TOKEN_PATH") == "" {
 			c.Hub.TokenFile = ""
@@ -147,7 +140,6 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-// addresses checks the services' addresses, and sets the default ones.
 func (c *Config) addresses() error {
 	for _, e := range []struct {
 		field         *string

@@ -18,40 +18,39 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// part is a partial download, with what its server said of it. It is locked, and survives a crash.
+// part is a partial download, which is locked, and survives a crash.
 type part struct {
 	c     *Cache
 	path  string
 	lock  *lock
-	size  api.Bytes // of what has arrived
+	size  api.Bytes // arrived
 	said  said
 	sha   hash.Hash
-	git   hash.Hash // nil: not wanted
-	md5   hash.Hash // nil: not wanted
-	seen  io.Writer // all of these
-	whole api.Bytes // the size in the file's listing; -1: none
-	sum   string    // its SHA-256, if sha has not seen all of it
+	git   hash.Hash // may be nil
+	md5   hash.Hash // may be nil
+	seen  io.Writer // all hashes
+	whole api.Bytes // as listed; -1: unknown
+	sum   string    // if sha has not seen all
 }
 
-// said holds the headers about the file that came with its first byte. It is stored beside the part.
+// said holds the headers with the file's first byte. It is stored beside the part.
 type said struct {
-	ETag     string    `json:"etag,omitempty"` // a strong one
-	Weak     string    `json:"-"`              // a weak entity tag, by which parts can't be joined
+	ETag     string    `json:"etag,omitempty"` // strong
+	Weak     string    `json:"-"`              // parts can't be joined by it
 	Modified string    `json:"modified,omitempty"`
-	Size     api.Bytes `json:"size"` // -1: not known
+	Size     api.Bytes `json:"size"` // -1: unknown
 	SHA256   string    `json:"sha256,omitempty"`
 	MD5      string    `json:"md5,omitempty"`
-	// Boot is the ID of the machine's run. After a crash of the machine, bytes may be missing in the middle of a file without a
-	// checksum.
+	// Boot is the machine's boot ID: after a crash, bytes may be missing in the middle.
 	Boot string `json:"boot,omitempty"`
 }
 
-// validator returns the value for If-Range; "" if nothing tells one content from the next.
+// validator returns the value for If-Range, or "".
 func (s said) validator() string {
 	return cmp.Or(s.ETag, s.Modified)
 }
 
-// partID returns the name of f's part: its digest, so that references share it, or a hash of its source.
+// partID returns f's digest, which references share, or a hash of its source.
 func partID(f file) string {
 	if f.sums.sha256 != "" {
 		return f.sums.sha256
@@ -60,7 +59,7 @@ func partID(f file) string {
 	return "u-" + hex.EncodeToString(sum[:])
 }
 
-// openPart opens and locks the part of f, and reads what has arrived.
+// openPart also hashes what has arrived.
 func (c *Cache) openPart(ctx context.Context, f file) (*part, error) {
 	path := c.partPath(partID(f))
 	l, err := waitLock(ctx, path, true, nil)
@@ -97,7 +96,6 @@ func (c *Cache) openPart(ctx context.Context, f file) (*part, error) {
 	return p, nil
 }
 
-// restart discards what has arrived.
 func (p *part) restart(f file) error {
 	if err := p.lock.file.Truncate(0); err != nil {
 		return fileError("restart a download", err)
@@ -131,10 +129,9 @@ func (p *part) rehash(ctx context.Context, f file) error {
 	return fileError("read what has arrived", err)
 }
 
-// Write appends b.
 func (p *part) Write(b []byte) (int, error) {
 	n, err := p.lock.file.Write(b)
-	_, _ = p.seen.Write(b[:n]) // a hash takes all
+	_, _ = p.seen.Write(b[:n])
 	p.size += api.Bytes(n)
 	if err != nil {
 		var needed api.Bytes
@@ -146,7 +143,7 @@ func (p *part) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// total returns the file's size; -1 if it is unknown.
+// total returns -1 if the size is unknown.
 func (p *part) total() api.Bytes {
 	if p.whole >= 0 {
 		return p.whole
@@ -154,7 +151,6 @@ func (p *part) total() api.Bytes {
 	return p.said.Size
 }
 
-// note stores what the server said, for a later process.
 func (p *part) note(s said) error {
 	s.Boot = bootID()
 	p.said = s
@@ -165,7 +161,6 @@ func (p *part) note(s said) error {
 	return writeFile(p.path+".json", text)
 }
 
-// check compares the complete part with the file's known size and digests.
 func (p *part) check(f file) error {
 	if total := p.total(); total >= 0 && p.size != total {
 		return permanentf("%s has %d bytes instead of %d", f.from, p.size, total)
@@ -193,7 +188,7 @@ func (p *part) discard() {
 	discard(p.path)
 }
 
-// blob returns f as a blob of the cache, and downloads it if need be.
+// blob downloads f unless the cache has it.
 func (f *fetching) blob(ctx context.Context, claim *os.File, file file) (stored, error) {
 	if b, ok := f.present(ctx, file); ok {
 		return b, nil
@@ -218,7 +213,7 @@ func (f *fetching) blob(ctx context.Context, claim *os.File, file file) (stored,
 	if err := f.c.adopt(ctx, claim, p.path, sum); err != nil {
 		return stored{}, err
 	}
-	_ = p.lock.file.Chmod(0o444) // the model's users share it
+	_ = p.lock.file.Chmod(0o444)
 	discard(p.path + ".json")
 	discard(p.path + chunksSuffix)
 	if f.c.shares(file) {
@@ -227,7 +222,6 @@ func (f *fetching) blob(ctx context.Context, claim *os.File, file file) (stored,
 	return stored{SHA256: sum, Size: p.size}, syncDir(f.c.blobPath(""))
 }
 
-// present returns the blob of a file with a known digest, if the cache has it.
 func (f *fetching) present(ctx context.Context, file file) (stored, bool) {
 	b := stored{SHA256: file.sums.sha256, Size: file.size}
 	if b.SHA256 == "" {
@@ -237,7 +231,7 @@ func (f *fetching) present(ctx context.Context, file file) (stored, bool) {
 	if size < 0 || (file.size >= 0 && size != file.size) {
 		return b, false
 	}
-	if !f.c.ours(f.c.blobPath(b.SHA256)) { // the blob may be bad, which may be why it is fetched
+	if !f.c.ours(f.c.blobPath(b.SHA256)) { // a bad blob may be why it is fetched
 		if sum, err := disk.SHA256(ctx, f.c.blobPath(b.SHA256), nil); err != nil || sum != b.SHA256 {
 			return b, false
 		}
@@ -247,8 +241,7 @@ func (f *fetching) present(ctx context.Context, file file) (stored, bool) {
 	return b, true
 }
 
-// receive fills p until it is whole and right. Requests that bring nothing are repeated a few times, and wrong content is fetched once
-// more from its start.
+// receive fetches wrong content once more.
 func (f *fetching) receive(ctx context.Context, p *part, file file) error {
 	if file.get == nil {
 		if p.size > 0 {
@@ -299,7 +292,6 @@ func (f *fetching) receive(ctx context.Context, p *part, file file) error {
 	}
 }
 
-// bootID identifies this run of the machine; "" if the system does not tell.
 func bootID() string {
 	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(text))

@@ -21,29 +21,29 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// record is a finished reference, as stored in a JSON file in entries/.
+// record is a finished reference, a JSON file in entries/.
 type record struct {
 	Version  int       `json:"version"`
 	Ref      string    `json:"ref"`
-	Revision string    `json:"revision"` // the source's name for this content; "" if it has none
+	Revision string    `json:"revision"` // the source's name for this content, or ""
 	Digest   string    `json:"digest"`
-	Tree     string    `json:"tree"`           // the folder in trees/
-	Path     string    `json:"path,omitempty"` // of the file to load, in the tree; "": the tree
+	Tree     string    `json:"tree"`           // in trees/
+	Path     string    `json:"path,omitempty"` // to load, in the tree; "": the tree
 	GGUF     string    `json:"gguf,omitempty"`
 	Name     string    `json:"name,omitempty"`
 	Files    []stored  `json:"files"`
 	Layers   []layer   `json:"layers,omitempty"`
-	Checked  time.Time `json:"checked"` // when the source last confirmed this content
+	Checked  time.Time `json:"checked"` // by the source, the last time
 }
 
 const recordVersion = 1
 
-// stored is one file of a model, as a blob.
+// stored is a file of a model, as a blob.
 type stored struct {
 	Name   string    `json:"name"` // slash-separated, in the tree
 	Size   api.Bytes `json:"size"`
 	SHA256 string    `json:"sha256"`
-	Git    string    `json:"git,omitempty"` // the id of its git object, if the source names it so
+	Git    string    `json:"git,omitempty"` // the git object's id
 }
 
 // layer is an archive that was unpacked into blobs.
@@ -60,13 +60,12 @@ func (r *record) size() api.Bytes {
 	return sum
 }
 
-// maxFiles bounds the files of one model, and maxName the length of their names.
 const (
 	maxFiles = 100_000
 	maxName  = 1024
 )
 
-// safeName refuses names that could leave the model's folder, or that a file system may refuse.
+// safeName refuses names that leave the model's folder, or that a file system may refuse.
 func safeName(name string) error {
 	switch {
 	case name == "" || len(name) > maxName:
@@ -84,7 +83,7 @@ func safeName(name string) error {
 	return nil
 }
 
-// finish sorts a record's files and derives its digest, tree, and the path to load. It refuses files that can't lie in one folder.
+// finish derives digest, tree and path, and refuses files that can't lie in one folder.
 func (r *record) finish() error {
 	if len(r.Files) == 0 {
 		return permanentf("the reference names no file")
@@ -128,8 +127,7 @@ func (r *record) finish() error {
 	return nil
 }
 
-// gguf returns the one GGUF file to load, the first of a split one, or "" if the files are something else, or several models. The error
-// names a missing part.
+// gguf returns the one GGUF file to load, a split one's first, or "".
 func gguf(names []string) (string, error) {
 	models := ggufs(names)
 	if len(models) != 1 {
@@ -141,7 +139,7 @@ func gguf(names []string) (string, error) {
 	return models[0], nil
 }
 
-// ggufs returns the GGUF models among the files, or none if there are weights in another format.
+// ggufs returns none if there are weights in another format.
 func ggufs(names []string) []string {
 	if slices.ContainsFunc(names, func(name string) bool {
 		return slices.Contains([]string{".safetensors", ".bin", ".pt", ".pth", ".h5", ".onnx"}, strings.ToLower(path.Ext(name)))
@@ -170,7 +168,6 @@ func fileSize(path string) api.Bytes {
 	return api.Bytes(info.Size())
 }
 
-// readRecord reads the entry at path; nil if there is no valid one.
 func readRecord(path string) *record {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -193,8 +190,7 @@ func readRecord(path string) *record {
 	return &r
 }
 
-// changed reports whether a blob was written to since the model's last use, which is the entry's modification time. Then its size proves
-// nothing.
+// changed reports whether a blob was written to since the model's last use, the entry's modification time.
 func (c *Cache) changed(key string, r *record) bool {
 	entry, err := os.Stat(c.entryPath(key))
 	if err != nil {
@@ -206,8 +202,7 @@ func (c *Cache) changed(key string, r *record) bool {
 	})
 }
 
-// whole reports what a cached model lacks; nil: nothing. digests also checks the files' digests; those of files that another user put
-// there are always checked.
+// whole reports what a cached model lacks. digests also checks digests; those of another user's files are always checked.
 func (c *Cache) whole(ctx context.Context, r *record, digests bool) error {
 	for _, f := range r.Files {
 		for _, p := range []string{c.blobPath(f.SHA256), filepath.Join(c.treePath(r.Tree), filepath.FromSlash(f.Name))} {
@@ -226,14 +221,14 @@ func (c *Cache) whole(ctx context.Context, r *record, digests bool) error {
 			return err
 		}
 		if sum != f.SHA256 {
-			discard(c.blobPath(f.SHA256)) // it is fetched again; processes that have it open keep it
+			discard(c.blobPath(f.SHA256)) // it is fetched again; open files stay
 			return fmt.Errorf("the cached %s has the sha256 %s instead of %s", f.Name, sum, f.SHA256)
 		}
 	}
 	return nil
 }
 
-// buildTree creates the links of a model whose blobs all exist; it repairs an existing tree. The index is locked.
+// buildTree also repairs an existing tree. The index is locked.
 func (c *Cache) buildTree(r *record) error {
 	final := c.treePath(r.Tree)
 	if _, err := os.Stat(final); err == nil {
@@ -271,7 +266,7 @@ func (c *Cache) mendTree(dir string, r *record) error {
 		fresh := filepath.Join(filepath.Dir(to), ".link-"+f.SHA256[:16])
 		discard(fresh)
 		if err := os.Link(blob, fresh); err != nil {
-			// No hard links here. A relative link still works if the folder is mounted elsewhere.
+			// No hard links here. A relative link works where the folder is mounted elsewhere.
 			depth := strings.Repeat("../", 2+strings.Count(f.Name, "/"))
 			if symErr := os.Symlink(depth+"blobs/sha256/"+f.SHA256, fresh); symErr != nil {
 				return fileError("link "+f.Name, err)
@@ -284,7 +279,6 @@ func (c *Cache) mendTree(dir string, r *record) error {
 	return nil
 }
 
-// writeFile writes a small file atomically, even across a crash.
 func (c *Cache) write(key string, r *record) error {
 	text, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {
@@ -307,9 +301,9 @@ func syncDir(dir string) error {
 		return fileError("write to the model cache", err)
 	}
 	defer d.Close()
-	_ = d.Sync() // some file systems refuse it for folders, and then need no sync
+	_ = d.Sync() // some file systems refuse it, and need none
 	return nil
 }
 
-// discard removes a file that may be gone already. If that fails, the next eviction removes it.
+// discard leaves what it can't remove to the next eviction.
 func discard(path string) { _ = os.Remove(path) }

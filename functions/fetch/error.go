@@ -23,22 +23,20 @@ type Error struct {
 func (e *Error) Error() string { return "fetch " + e.Ref + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Permanent reports whether another attempt fails the same way: the declaration, or the source's content, must change first.
+// Permanent reports whether another attempt fails the same way.
 func (e *Error) Permanent() bool { return Permanent(e.Err) }
 
-// Permanent reports whether err, or one that it wraps, says that another attempt fails the same way.
+// Permanent reports whether another attempt fails the same way.
 func Permanent(err error) bool {
 	var p interface{ Permanent() bool }
 	return errors.As(err, &p) && p.Permanent()
 }
 
-// lasting is an error that another attempt does not change.
 type lasting struct{ error }
 
 func (e lasting) Unwrap() error   { return e.error }
 func (e lasting) Permanent() bool { return true }
 
-// permanentf is fmt.Errorf for an error that another attempt does not change.
 func permanentf(format string, args ...any) error {
 	return lasting{fmt.Errorf(format, args...)}
 }
@@ -47,8 +45,8 @@ func permanentf(format string, args ...any) error {
 type statusError struct {
 	code  int
 	url   string        // redacted
-	hint  string        // advice, or the server's message; may be empty
-	after time.Duration // Retry-After; 0: not given
+	hint  string        // or the server's message
+	after time.Duration // Retry-After
 }
 
 func (e *statusError) Error() string {
@@ -59,7 +57,7 @@ func (e *statusError) Error() string {
 	return s
 }
 
-// Permanent reports whether the answer blames the request and does not ask to retry.
+// Permanent reports whether the answer blames the request.
 func (e *statusError) Permanent() bool {
 	switch e.code {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
@@ -69,7 +67,6 @@ func (e *statusError) Permanent() bool {
 	return e.code < 500
 }
 
-// code returns the status of err, or 0 if it has none.
 func code(err error) int {
 	var s *statusError
 	if errors.As(err, &s) {
@@ -78,7 +75,7 @@ func code(err error) int {
 	return 0
 }
 
-// redact returns u without secrets, to be shown and stored: queries of signed URLs are credentials too.
+// redact returns u without secrets: a signed URL's query is one.
 func redact(u *url.URL) string {
 	r := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
 	if u.RawQuery != "" {
@@ -87,7 +84,7 @@ func redact(u *url.URL) string {
 	return r.String()
 }
 
-// transportError returns an http.Client's error without the credentials of its URL.
+// transportError hides the URL's credentials.
 func transportError(err error) error {
 	var e *url.Error
 	if !errors.As(err, &e) {
@@ -108,9 +105,9 @@ func transportError(err error) error {
 // DiskError says that the cache's folder has no room for a model.
 type DiskError struct {
 	Dir    string
-	Needed api.Bytes // 0: not known, a write failed
+	Needed api.Bytes // 0: unknown
 	Free   api.Bytes
-	Err    error // of the write that failed; nil: the free space was checked before
+	Err    error // of a write; nil: space was checked before
 }
 
 func (e *DiskError) Error() string {
@@ -125,12 +122,11 @@ func (e *DiskError) Error() string {
 
 func (e *DiskError) Unwrap() error { return e.Err }
 
-// full reports whether err is a failed write for lack of room: of the disk, a quota or a limit of the process.
+// full reports a lack of room: on the disk, by a quota or a limit of the process.
 func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
-// fileError adds advice to an error of the cache's own files.
 func fileError(act string, err error) error {
 	switch {
 	case err == nil:

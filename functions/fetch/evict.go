@@ -21,13 +21,13 @@ type Entry struct {
 	Digest   string    `json:"digest"`
 	Path     string    `json:"path"`
 	Size     api.Bytes `json:"size"` // shared files count for each model
-	Used     time.Time `json:"used"` // when it was fetched or last used
+	Used     time.Time `json:"used"` // or fetched
 	InUse    bool      `json:"inUse"`
-	// Superseded says that the reference has newer content now.
+	// Superseded says that the reference has newer content.
 	Superseded bool `json:"superseded,omitempty"`
 }
 
-// List returns the finished references and the functions' folders, the last used first.
+// List returns references and functions' folders, the last used first.
 func (c *Cache) List(ctx context.Context) ([]Entry, error) {
 	index, err := c.lockIndex(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (c *Cache) List(ctx context.Context) ([]Entry, error) {
 	return list, nil
 }
 
-// Unfinished returns the size of downloads that are under way or were ended; the same fetch goes on with them, and [Cache.Prune] removes them.
+// Unfinished returns the size of downloads that are under way or were ended.
 func (c *Cache) Unfinished() (n api.Bytes) {
 	parts, _ := regularFiles(c.partPath(""))
 	for _, info := range parts {
@@ -59,8 +59,7 @@ func (c *Cache) Unfinished() (n api.Bytes) {
 	return n
 }
 
-// Prune evicts the least recently used models and folders until the cache has at most limit bytes; 0 evicts all. What is in use, and
-// downloads under way, stay. It returns the freed size.
+// Prune evicts the least recently used, but nothing in use, down to limit bytes. It returns the freed size.
 func (c *Cache) Prune(ctx context.Context, limit api.Bytes) (api.Bytes, error) {
 	v, release, err := c.lockInventory(ctx)
 	if err != nil {
@@ -73,7 +72,7 @@ func (c *Cache) Prune(ctx context.Context, limit api.Bytes) (api.Bytes, error) {
 	return before - v.used, nil
 }
 
-// Remove evicts one reference or folder, and returns the freed size. It fails if the cache does not have it, or it is in use.
+// Remove evicts a reference or folder, and returns the freed size. It fails if the cache lacks it, or it is in use.
 func (c *Cache) Remove(ctx context.Context, ref string) (api.Bytes, error) {
 	r, err := Parse(ref)
 	if err != nil {
@@ -112,7 +111,6 @@ type entry struct {
 	used time.Time
 }
 
-// entries reads all entries. It skips invalid ones.
 func (c *Cache) entries() []entry {
 	files, err := os.ReadDir(filepath.Join(c.cfg.Dir, "entries"))
 	if err != nil {
@@ -132,14 +130,14 @@ func (c *Cache) entries() []entry {
 	return all
 }
 
-// room makes room for the plan's missing files, and fails at once if there can't be enough.
+// room fails at once if there can't be enough.
 func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
 	v, release, err := f.c.lockInventory(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	var total, need, keep api.Bytes // keep: the arrived part of this model
+	var total, need, keep api.Bytes // keep: what has arrived
 	known := true
 	counted := map[string]bool{}
 	for i, file := range p.files {
@@ -160,7 +158,9 @@ func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
 			}
 			keep += arrived
 			need += size - arrived
-			delete(v.parts, part) // kept: it is resumed
+			for _, suffix := range []string{"", ".json", chunksSuffix} {
+				delete(v.parts, part+suffix) // it is resumed
+			}
 		}
 		if file.unpack {
 			need += size
@@ -172,7 +172,7 @@ func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
 	return v.makeRoom(keep, need)
 }
 
-// makeRoom evicts until need more bytes fit beside keep, which stays.
+// makeRoom evicts until need more bytes fit beside keep.
 func (v *inventory) makeRoom(keep, need api.Bytes) error {
 	if limit := v.c.cfg.Limit; limit > 0 {
 		if keep+need > limit {
@@ -186,7 +186,7 @@ func (v *inventory) makeRoom(keep, need api.Bytes) error {
 	return v.diskRoom(need)
 }
 
-// arrivedOf returns the size of a part on the disk: one with chunks has gaps.
+// arrivedOf returns a part's size on the disk: one with chunks has gaps.
 func arrivedOf(info fs.FileInfo) api.Bytes {
 	arrived := api.Bytes(info.Size())
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -195,11 +195,10 @@ func arrivedOf(info fs.FileInfo) api.Bytes {
 	return arrived
 }
 
-// diskRoom makes room on the disk itself.
 func (v *inventory) diskRoom(need api.Bytes) error {
 	free, err := v.c.cfg.Free(v.c.cfg.Dir)
 	if err != nil {
-		return nil // unknown: a write will fail if need be
+		return nil // a write will fail if need be
 	}
 	v.evict(func() bool {
 		if free < need {
@@ -218,8 +217,7 @@ func (v *inventory) diskRoom(need api.Bytes) error {
 	return nil
 }
 
-// tidy removes what a finished fetch leaves: its claim, unpacked archives, and the reference's previous content. Then it evicts down to
-// the limit.
+// tidy removes the claim, unpacked archives and previous content, and evicts down to the limit.
 func (c *Cache) tidy(ctx context.Context, key string) error {
 	index, err := c.lockIndex(ctx)
 	if err != nil {
@@ -242,7 +240,7 @@ func (c *Cache) tidy(ctx context.Context, key string) error {
 	return nil
 }
 
-// rewrite updates an entry, unless it was removed or replaced meanwhile.
+// rewrite does nothing if the entry was removed or replaced.
 func (c *Cache) rewrite(ctx context.Context, key string, e *record) error {
 	index, err := c.lockIndex(ctx)
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// source looks a reference up.
 type source struct {
-	origin string // a configured server, as part of the reference's identity
+	origin string // a configured server, part of the reference's identity
 	plan   func(context.Context) (*plan, error)
 }
 
@@ -37,38 +36,36 @@ func (c *Cache) source(r Ref) source {
 
 // plan is the present content of a reference.
 type plan struct {
-	revision string // the source's name for this content; "": it has none
+	revision string // the source's name for this content, or ""
 	files    []file
-	path     string // of the file to load, if it does not follow from the files' names
+	path     string // to load, unless the files' names give it
 	gguf     string
 	name     string
-	// merge, if not nil, builds the model's files from the unpacked layers and the plain files.
+	// merge, if not nil, makes the model's files of the unpacked layers and the plain files.
 	merge func(layers []layer, files []stored) ([]stored, error)
 }
 
-// file is one file to download.
 type file struct {
 	name   string    // in the model's tree; an archive's is only for progress
-	size   api.Bytes // -1: not known
+	size   api.Bytes // -1: unknown
 	sums   sums
-	from   string // where it comes from, redacted: for messages
+	from   string // redacted, for messages
 	id     string // names the download if no SHA-256 does
-	unpack bool   // a tar archive, perhaps compressed, to be unpacked
-	md5    bool   // the server may send an MD5 with the content
-	// credential is the credential for the source, "" if none: its holders may have the file from other caches. nil: the file is not
-	// shared.
+	unpack bool   // a tar archive, perhaps compressed
+	md5    bool   // the server may send an MD5
+	// credential's holders may have the file from other caches; "": all may; nil: nobody.
 	credential *string
-	hint       hint         // may be nil
+	hint       hint
 	client     *http.Client // nil: the cache's
-	// get builds the request for the whole file, for each attempt. nil: data is the content.
+	// get builds the request, for each attempt. nil: data is the content.
 	get  func(context.Context) (*http.Request, error)
 	data []byte
 }
 
-// sums are the known digests of a file's content, in lower-case hex; "": unknown.
+// sums are known digests, in lower-case hex; "": unknown.
 type sums struct {
 	sha256 string
-	git    string // the id of the git object
+	git    string // the object's id
 	md5    string
 }
 
@@ -79,13 +76,13 @@ type fetching struct {
 	c     *Cache
 	ref   Ref
 	key   string
-	old   *record // the cache's content; may be nil, or not whole
+	old   *record // cached; may be nil, or not whole
 	meter *meter
-	// unpacked counts the bytes of the files in the model's archives.
+	// unpacked counts the bytes from the model's archives.
 	unpacked atomic.Int64
 }
 
-// parallel is how many files of a model are downloaded at once. checkTimeout bounds a look-up if the cache has a usable answer.
+// parallel is for a model's files; checkTimeout for a look-up if the cache has an answer.
 const (
 	parallel     = 4
 	checkTimeout = 5 * time.Second
@@ -120,7 +117,6 @@ func (f *fetching) run(ctx context.Context, src source) (Model, error) {
 	return m, nil
 }
 
-// ask looks the reference up, with a short timeout if the cache has an answer too.
 func (f *fetching) ask(ctx context.Context, src source) (*plan, error) {
 	if f.old == nil || f.c.whole(ctx, f.old, false) != nil {
 		return f.named(src.plan(ctx))
@@ -176,7 +172,7 @@ func (f *fetching) fallback(ctx context.Context, reason error) (Model, error) {
 	return *m, nil
 }
 
-// same uses the cached content after the source said that it is up to date.
+// same uses the cached content, which the source has confirmed.
 func (f *fetching) same(ctx context.Context) (*Model, error) {
 	m, e, err := f.c.open(ctx, f.key, func(*record) bool { return true })
 	if err != nil || m == nil {
@@ -189,7 +185,6 @@ func (f *fetching) same(ctx context.Context) (*Model, error) {
 	return m, nil
 }
 
-// download brings all files of the plan into the cache, and returns the entry for them.
 func (f *fetching) download(ctx context.Context, p *plan) (*record, error) {
 	claim, err := f.claim(ctx, p)
 	if err != nil {
@@ -239,7 +234,7 @@ func (f *fetching) download(ctx context.Context, p *plan) (*record, error) {
 	return e, e.finish()
 }
 
-// knownLayers finds archives of the plan that were unpacked for another entry, at the indices of the plan's files.
+// knownLayers returns, at the plan's indices, archives that another entry has unpacked.
 func (f *fetching) knownLayers(p *plan) []layer {
 	found := make([]layer, len(p.files))
 	if !slices.ContainsFunc(p.files, func(file file) bool { return file.unpack }) {
@@ -260,7 +255,7 @@ func (f *fetching) knownLayers(p *plan) []layer {
 	return found
 }
 
-// claim records for other processes which blobs this fetch needs, before it checks which exist.
+// claim tells other processes which blobs this fetch needs, before it checks which exist.
 func (f *fetching) claim(ctx context.Context, p *plan) (*os.File, error) {
 	index, err := f.c.lockIndex(ctx)
 	if err != nil {
@@ -298,7 +293,7 @@ func (f *fetching) claim(ctx context.Context, p *plan) (*os.File, error) {
 	return claim, nil
 }
 
-// recognize finds the SHA-256 of files that the plan names by another digest, if the cache has checked the same one before.
+// recognize finds the SHA-256 of files that the plan names by a git object's id, if the cache has both.
 func (f *fetching) recognize(p *plan, entries []entry) {
 	type object struct {
 		git  string
@@ -319,7 +314,7 @@ func (f *fetching) recognize(p *plan, entries []entry) {
 	}
 }
 
-// adopt makes the finished file at path the blob sum, claimed by this fetch.
+// adopt makes the file at path the blob sum, claimed by this fetch.
 func (c *Cache) adopt(ctx context.Context, claim *os.File, path, sum string) error {
 	index, err := c.lockIndex(ctx)
 	if err != nil {
@@ -335,7 +330,7 @@ func (c *Cache) adopt(ctx context.Context, claim *os.File, path, sum string) err
 	return nil
 }
 
-// writeError adds advice to an error of writing into the cache; needed is the size still to be written, 0 if unknown.
+// writeError adds advice; needed is still to be written, 0 if unknown.
 func (c *Cache) writeError(err error, needed api.Bytes) error {
 	if !full(err) {
 		return fileError("write to the model cache", err)

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// glob translates a pattern of a reference: a star matches any text, including slashes, a question mark one character, [abc] one of
-// them. dir/ matches all in that folder. The result matches whole names, or their last part.
+// glob's star matches slashes too, and dir/ all in that folder. The result matches whole names, or their last part.
 func glob(pattern string) *regexp.Regexp {
 	if strings.HasSuffix(pattern, "/") {
 		pattern += "*"
@@ -35,13 +34,12 @@ func glob(pattern string) *regexp.Regexp {
 	}
 	re.WriteString(`$`)
 	compiled, err := regexp.Compile(re.String())
-	if err != nil { // a class such as [z-a]: the pattern matches itself
+	if err != nil { // such as [z-a]: the pattern matches itself
 		return regexp.MustCompile(`^` + regexp.QuoteMeta(pattern) + `$`)
 	}
 	return compiled
 }
 
-// class translates a bracket of a pattern into one of a regular expression.
 func class(inner string) string {
 	negate := ""
 	if strings.HasPrefix(inner, "!") && len(inner) > 1 {
@@ -51,7 +49,6 @@ func class(inner string) string {
 	return "[" + negate + inner + "]"
 }
 
-// filter returns the files that match the reference's patterns, by their names. Without patterns it returns all.
 func filter[T any](r Ref, all []T, name func(T) string) ([]T, error) {
 	if r.all() {
 		return all, nil
@@ -69,7 +66,6 @@ func filter[T any](r Ref, all []T, name func(T) string) ([]T, error) {
 	return kept, nil
 }
 
-// matching returns a function that reports whether a file's name matches one of the patterns.
 func matching[T any](patterns []string, name func(T) string) func(T) bool {
 	var res []*regexp.Regexp
 	for _, p := range patterns {
@@ -88,21 +84,20 @@ func examples[T any](all []T, name func(T) string) string {
 	return strings.Join(some, ", ")
 }
 
-// copies match files of a hub's repository that hold the weights again, for programs that do not read safetensors.
+// copies hold the weights again, for programs that do not read safetensors.
 var copies = []string{
 	"pytorch_model*.bin", "pytorch_model*.bin.index.json", "*.h5", "*.msgpack", "*.ot", "*.ckpt", "*.pth",
 	"*.onnx", "*.onnx_data", "*.mlmodel", "onnx/", "openvino/", "coreml/", "original/",
 }
 
-// all reports whether the reference has no patterns.
 func (r Ref) all() bool { return len(r.include)+len(r.exclude) == 0 }
 
-// withoutCopies removes the copies from a model with safetensors, unless the reference has patterns.
-func withoutCopies[T any](r Ref, all []T, name func(T) string) []T {
+// withoutCopies leaves a model without safetensors, or a reference with patterns, alone.
+func withoutCopies(r Ref, all []file, name func(file) string) []file {
 	if !r.all() {
 		return all
 	}
-	safetensors := func(f T) bool {
+	safetensors := func(f file) bool {
 		return path.Ext(name(f)) == ".safetensors" && !strings.Contains(name(f), "/")
 	}
 	if !slices.ContainsFunc(all, safetensors) {

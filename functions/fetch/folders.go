@@ -12,18 +12,17 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Folders that functions keep beside the models, within the cache's limit: KIND/NAME.
+// Folders of functions, within the cache's limit: KIND/NAME.
 const (
-	Snapshots = "snapshots" // images of processes, which package functions makes
-	Compiled  = "compiled"  // code that model servers have compiled
+	Snapshots = "snapshots" // of processes
+	Compiled  = "compiled"  // by model servers
 )
 
 func (c *Cache) folderLock(path string) string {
 	return c.lockPath(filepath.Base(filepath.Dir(path)) + "-" + filepath.Base(path))
 }
 
-// HoldFolder locks a function's folder against eviction, and returns it; it has the mode 0700. exclusive locks it against other holders
-// too, and it fails if there are any. An eviction under way is awaited.
+// HoldFolder locks a function's folder (mode 0700) against eviction. exclusive fails if there are other holders.
 func (c *Cache) HoldFolder(ctx context.Context, kind, name string, exclusive bool) (Model, error) {
 	path := filepath.Join(c.cfg.Dir, kind, name)
 	index, err := c.lockIndex(ctx)
@@ -43,11 +42,11 @@ func (c *Cache) HoldFolder(ctx context.Context, kind, name string, exclusive boo
 		return Model{}, err
 	}
 	now := time.Now()
-	_ = os.Chtimes(path, now, now) // the time of the last use
+	_ = os.Chtimes(path, now, now) // the last use
 	return Model{Path: path, release: sync.OnceFunc(l.release)}, nil
 }
 
-// MakeRoom evicts the least recently used models and folders until need more bytes fit.
+// MakeRoom evicts the least recently used until need more bytes fit.
 func (c *Cache) MakeRoom(ctx context.Context, need api.Bytes) error {
 	v, release, err := c.lockInventory(ctx)
 	if err != nil {
@@ -57,10 +56,10 @@ func (c *Cache) MakeRoom(ctx context.Context, need api.Bytes) error {
 	return v.makeRoom(0, need)
 }
 
-// folders returns the functions' folders. Ref is their path in the cache. The index is locked.
+// folders needs the index locked.
 func (c *Cache) folders() (list []Entry) {
 	for _, kind := range []string{Snapshots, Compiled} {
-		dirs, _ := os.ReadDir(filepath.Join(c.cfg.Dir, kind)) // none yet
+		dirs, _ := os.ReadDir(filepath.Join(c.cfg.Dir, kind))
 		for _, d := range dirs {
 			e := Entry{Ref: kind + "/" + d.Name(), Path: filepath.Join(c.cfg.Dir, kind, d.Name())}
 			if info, err := d.Info(); err == nil {
@@ -84,7 +83,7 @@ func (c *Cache) folders() (list []Entry) {
 	return list
 }
 
-// removeFolder evicts a folder, and reports whether it could: one that is held stays.
+// removeFolder leaves a held folder, and returns false.
 func (v *inventory) removeFolder(e Entry) bool {
 	l, err := tryLock(v.c.folderLock(e.Path), true)
 	if err != nil || l == nil {

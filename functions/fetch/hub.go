@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// hub is the source of hf:// references, with the HTTP API of a Hugging Face hub (https://huggingface.co/docs/hub/api).
+// hub is the source of hf:// references (https://huggingface.co/docs/hub/api).
 type hub struct {
 	c   *Cache
 	ref Ref
@@ -38,7 +38,7 @@ type hubSibling struct {
 	} `json:"lfs"`
 }
 
-// hubEntry is an entry of the answer of /api/models/ORG/NAME/tree/COMMIT.
+// hubEntry is an entry of /api/models/ORG/NAME/tree/COMMIT.
 type hubEntry struct {
 	Type string    `json:"type"`
 	OID  string    `json:"oid"`
@@ -77,7 +77,7 @@ func (h *hub) plan(ctx context.Context) (*plan, error) {
 		switch {
 		case strings.HasPrefix(f.name, h.ref.path+"/"):
 			f.name = strings.TrimPrefix(f.name, h.ref.path+"/")
-		case h.ref.path != "": // of a file
+		case h.ref.path != "": // a file
 			f.name = path.Base(f.name)
 		}
 	}
@@ -104,7 +104,6 @@ func (h *hub) files(ctx context.Context, base string, m hubModel) ([]file, error
 
 var nextPage = lazyregexp.New(`<([^>]+)>; *rel="next"`)
 
-// tree reads the listing of a commit, page by page.
 func (h *hub) tree(ctx context.Context, address string) ([]file, error) {
 	var all []file
 	for address != "" {
@@ -151,8 +150,8 @@ func wellFormed(files []file) error {
 	return nil
 }
 
-// pick returns the files that the reference selects: by its path, its patterns, and its quantization. A part of a GGUF model selects all
-// parts. If there are several GGUF models and the reference selects none, it means the default quantization: no server loads them all.
+// pick selects by path, patterns and quantization, with all parts of a split model. Of several GGUF models it takes the default
+// quantization.
 func (h *hub) pick(all []file) ([]file, error) {
 	if h.ref.path != "" {
 		var below []file
@@ -169,7 +168,6 @@ func (h *hub) pick(all []file) ([]file, error) {
 		}
 		all = below
 	}
-	// A name counts from the path that the reference names.
 	relative := func(f file) string { return strings.TrimPrefix(f.name, h.ref.path+"/") }
 	kept, err := filter(h.ref, all, relative)
 	if err != nil {
@@ -188,7 +186,6 @@ func (h *hub) pick(all []file) ([]file, error) {
 	return withoutCopies(h.ref, kept, relative), nil
 }
 
-// get returns a function that builds the request for address with the present token.
 func (h *hub) get(address string) func(context.Context) (*http.Request, error) {
 	return func(ctx context.Context) (*http.Request, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -224,7 +221,7 @@ func (h *Hub) token() (string, error) {
 	return token, nil
 }
 
-// hint explains the hub's refusals: it answers 401 also for missing repositories.
+// hint: the hub answers 401 also for missing repositories.
 func (h *hub) hint(code int, header http.Header) string {
 	token, _ := h.c.cfg.Hub.token()
 	with := "with the token"

@@ -16,7 +16,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// inPlace returns a model that lies on this machine already: it is used in place.
 func (c *Cache) inPlace(ctx context.Context, r Ref, progress func(Progress)) (Model, error) {
 	info, err := os.Stat(r.path)
 	switch {
@@ -53,7 +52,6 @@ func (c *Cache) inPlace(ctx context.Context, r Ref, progress func(Progress)) (Mo
 	if r.sha256 == "" {
 		return m, nil
 	}
-	m.Digest = "sha256:" + r.sha256
 	return m, c.checkInPlace(ctx, r, info, progress)
 }
 
@@ -65,7 +63,7 @@ type seen struct {
 	Modified time.Time `json:"modified"`
 }
 
-// checkInPlace verifies a file's checksum once: while its size and modification time stay, it is not read again.
+// checkInPlace reads a file again only if its size or modification time has changed.
 func (c *Cache) checkInPlace(ctx context.Context, r Ref, info fs.FileInfo, progress func(Progress)) error {
 	now := seen{Path: r.path, SHA256: r.sha256, Size: info.Size(), Modified: info.ModTime().UTC()}
 	note := filepath.Join(c.cfg.Dir, "entries", r.key("")+".seen")
@@ -85,7 +83,7 @@ func (c *Cache) checkInPlace(ctx context.Context, r Ref, info fs.FileInfo, progr
 	}
 	m.finish()
 	if text, err := json.Marshal(now); err == nil {
-		_ = writeFile(note, text) // without it the file is read again next time
+		_ = writeFile(note, text) // else it is read again
 	}
 	return nil
 }
@@ -94,7 +92,7 @@ func folderSize(ctx context.Context, dir string) (api.Bytes, error) {
 	var size api.Bytes
 	err := disk.Walk(dir, func(_ string, info fs.FileInfo, err error) error {
 		switch {
-		case err != nil && !errors.Is(err, fs.ErrNotExist): // a dangling link is skipped
+		case err != nil && !errors.Is(err, fs.ErrNotExist): // a dangling link
 			return err
 		case err == nil && info.Mode().IsRegular():
 			size += api.Bytes(info.Size())

@@ -11,18 +11,18 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// inventory is the content of the cache. It is valid while the index is locked.
+// inventory is the cache's content while the index is locked.
 type inventory struct {
 	c       *Cache
 	used    api.Bytes // blobs, parts and folders
 	entries []entry
-	refs    map[string]int // number of entries and running fetches that need a blob
+	refs    map[string]int // entries and running fetches that need a blob
 	blobs   map[string]fs.FileInfo
 	parts   map[string]fs.FileInfo
 	folders []Entry
 }
 
-// lockInventory locks the index until release, and reads the cache's content.
+// lockInventory locks the index until release.
 func (c *Cache) lockInventory(ctx context.Context) (v *inventory, release func(), err error) {
 	index, err := c.lockIndex(ctx)
 	if err == nil {
@@ -86,7 +86,7 @@ func regularFiles(dir string) (map[string]fs.FileInfo, error) {
 		if err != nil || !info.Mode().IsRegular() {
 			continue
 		}
-		// A recent one may still be written by [writeFile].
+		// [writeFile] may still write a recent one.
 		if !strings.HasPrefix(d.Name(), ".new-") || time.Since(info.ModTime()) > time.Hour {
 			files[d.Name()] = info
 		}
@@ -94,13 +94,12 @@ func regularFiles(dir string) (map[string]fs.FileInfo, error) {
 	return files, nil
 }
 
-// claimed returns the blobs that a running fetch needs.
 func (c *Cache) claimed(key string) []string {
-	text, _ := os.ReadFile(c.claimPath(key)) // without it there is no fetch
+	text, _ := os.ReadFile(c.claimPath(key))
 	return strings.Fields(string(text))
 }
 
-// sweep removes unusable leftovers: superseded entries and the folders that crashes left.
+// sweep removes superseded entries and what crashes left.
 func (v *inventory) sweep() {
 	for _, e := range slices.Clone(v.entries) {
 		if strings.Contains(e.key, superseded) {
@@ -128,11 +127,11 @@ func (v *inventory) sweep() {
 	}
 }
 
-// removeTree removes a model's folder and its lock, which is held.
+// removeTree needs the tree's lock, which it removes too.
 func (c *Cache) removeTree(tree string) {
 	old := c.treePath(".old-" + tree)
 	os.RemoveAll(old)
-	if os.Rename(c.treePath(tree), old) == nil { // so that the name never means half of it
+	if os.Rename(c.treePath(tree), old) == nil { // the name never means half of it
 		os.RemoveAll(old)
 	} else {
 		os.RemoveAll(c.treePath(tree))
@@ -140,7 +139,7 @@ func (c *Cache) removeTree(tree string) {
 	discard(c.treeLock(tree))
 }
 
-// remove evicts an entry, with the blobs that nothing else needs. It returns false if the entry is in use.
+// remove evicts an entry, with the blobs that nothing else needs, unless it is in use.
 func (v *inventory) remove(e entry) bool {
 	l, err := tryLock(v.c.treeLock(e.Tree), true)
 	if err != nil || l == nil {
@@ -162,7 +161,6 @@ func (v *inventory) remove(e entry) bool {
 	return true
 }
 
-// drop removes a blob, if nothing needs it.
 func (v *inventory) drop(sum string) {
 	info, there := v.blobs[sum]
 	if v.refs[sum] > 0 || !there || os.Remove(v.c.blobPath(sum)) != nil {
@@ -173,7 +171,7 @@ func (v *inventory) drop(sum string) {
 	delete(v.blobs, sum)
 }
 
-// dropPart removes a download, unless it is under way.
+// dropPart leaves a download that is under way.
 func (v *inventory) dropPart(name string) {
 	base := strings.TrimSuffix(strings.TrimSuffix(name, ".json"), chunksSuffix)
 	l, err := tryLock(v.c.partPath(base), true)
@@ -189,13 +187,12 @@ func (v *inventory) dropPart(name string) {
 	}
 }
 
-// victim is something that can be evicted.
 type victim struct {
 	used   time.Time
 	remove func()
 }
 
-// evict removes entries, unfinished downloads and folders, the least recently used first, until enough returns true.
+// evict removes the least recently used first, until enough returns true.
 func (v *inventory) evict(enough func() bool) {
 	var victims []victim
 	for _, e := range v.folders {

@@ -24,9 +24,8 @@ func (l *lock) release() {
 	}
 }
 
-// tryLock locks the file at path, exclusively or shared, and creates it if need be. It returns nil without an error if another process
-// holds the lock. Such a file may be removed only under an exclusive lock: a process that opened it before notices that its name is
-// gone.
+// tryLock locks the file at path, made if need be; nil without an error: another process holds it. Only an exclusive lock's holder may
+// remove the file: who opened it before notices that its name is gone.
 func tryLock(path string, exclusive bool) (*lock, error) {
 	how := syscall.LOCK_SH
 	if exclusive {
@@ -59,7 +58,7 @@ func tryLock(path string, exclusive bool) (*lock, error) {
 	}
 }
 
-// lockedTemp creates a locked file in dir. The lock tells it from a file that a crash has left.
+// lockedTemp's lock tells the file from one that a crash has left.
 func lockedTemp(dir string) (*os.File, error) {
 	for {
 		f, err := os.CreateTemp(dir, leftover)
@@ -77,10 +76,9 @@ func lockedTemp(dir string) (*os.File, error) {
 	}
 }
 
-// leftover begins the names of files that are garbage once they are not locked.
+// leftover begins the names of files that are garbage unless they are locked.
 const leftover = "unpacked-"
 
-// same reports whether path still names the open file.
 func same(f *os.File, path string) bool {
 	opened, err := f.Stat()
 	if err != nil {
@@ -90,7 +88,7 @@ func same(f *os.File, path string) bool {
 	return err == nil && os.SameFile(opened, named)
 }
 
-// waitLock repeats tryLock until it succeeds or ctx ends; waiting is called between attempts, if not nil.
+// waitLock repeats tryLock until it succeeds or ctx ends; waiting may be nil.
 func waitLock(ctx context.Context, path string, exclusive bool, waiting func()) (*lock, error) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		l, err := tryLock(path, exclusive)
@@ -106,12 +104,10 @@ func waitLock(ctx context.Context, path string, exclusive bool, waiting func()) 
 	}
 }
 
-// lockIndex locks the cache's index.
 func (c *Cache) lockIndex(ctx context.Context) (*lock, error) {
 	return waitLock(ctx, c.lockPath("index"), true, nil)
 }
 
-// diskFree returns the space that unprivileged users may still use on dir's disk.
 func diskFree(dir string) (api.Bytes, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

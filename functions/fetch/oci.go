@@ -25,8 +25,7 @@ import (
 
 // registry is the source of oci:// references:
 //
-//   - artifacts whose layers are files, named by org.opencontainers.image.title
-//     (ORAS) or by their media type (Docker's models);
+//   - artifacts whose layers are files, named by org.opencontainers.image.title (ORAS) or media type (Docker's models);
 //   - artifacts whose layers are archives (ModelKits of KitOps, CNCF ModelPacks);
 //   - images; one with a folder /models (a KServe modelcar) is that folder.
 type registry struct {
@@ -34,7 +33,6 @@ type registry struct {
 	ref Ref
 }
 
-// Annotations that name a layer's file.
 const (
 	titleAnnotation    = "org.opencontainers.image.title"
 	filepathAnnotation = "org.cncf.model.filepath"
@@ -72,7 +70,6 @@ func (o *registry) reference() (name.Reference, error) {
 	return ref, nil
 }
 
-// look reads the manifest once.
 func (o *registry) look(ctx context.Context, ref name.Reference, auth authn.Authenticator) (*plan, error) {
 	repo := ref.Context()
 	authorized, err := transport.NewWithContext(ctx, repo.Registry, auth, cmp.Or(o.c.client.Transport, http.DefaultTransport), []string{repo.Scope(transport.PullScope)})
@@ -116,7 +113,7 @@ func (o *registry) look(ctx context.Context, ref name.Reference, auth authn.Auth
 	return p, nil
 }
 
-// credentialOf returns the credential for a registry, "" if none.
+// credentialOf returns "" if there is none.
 func credentialOf(ctx context.Context, auth authn.Authenticator) (string, error) {
 	a, err := authn.Authorization(ctx, auth)
 	if err != nil || a == nil || *a == (authn.AuthConfig{}) {
@@ -160,7 +157,7 @@ func (o *registry) layers(repo name.Repository, m v1.Manifest, client *http.Clie
 	return o.choose(p)
 }
 
-// choose applies the reference's patterns: to files now, to the content of archives after unpacking.
+// choose applies the reference's patterns: to files now, to archives after unpacking.
 func (o *registry) choose(p *plan) (*plan, error) {
 	var plain, archives []file
 	for _, f := range p.files {
@@ -191,13 +188,11 @@ func (o *registry) choose(p *plan) (*plan, error) {
 	return p, nil
 }
 
-// isArchive reports whether a layer is a tar archive, by its media type.
 func isArchive(l v1.Descriptor) bool {
 	t := string(l.MediaType)
 	return l.MediaType.IsLayer() || strings.HasSuffix(t, ".tar") || strings.Contains(t, ".tar+") || strings.Contains(t, ".tar.")
 }
 
-// untitledName returns a file name for a layer without one.
 func untitledName(l v1.Descriptor, used map[string]int) string {
 	t := strings.ToLower(string(l.MediaType))
 	n := "model"
@@ -215,7 +210,6 @@ func untitledName(l v1.Descriptor, used map[string]int) string {
 	return fmt.Sprintf("%s-%d%s", strings.TrimSuffix(n, ext), used[n], ext)
 }
 
-// Resolve implements authn.Keychain with the docker config file, which is read at each use.
 func (o *registry) Resolve(target authn.Resource) (authn.Authenticator, error) {
 	if o.c.cfg.DockerConfig == "" {
 		return authn.Anonymous, nil
@@ -248,7 +242,6 @@ func (o *registry) Resolve(target authn.Resource) (authn.Authenticator, error) {
 	return authn.Anonymous, nil
 }
 
-// explain turns an error of the registry's client into one of ours.
 func (o *registry) explain(err error) error {
 	var t *transport.Error
 	if !errors.As(err, &t) {

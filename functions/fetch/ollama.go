@@ -14,13 +14,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// library is the source of ollama:// references: a model of an Ollama registry, as a folder for OLLAMA_MODELS.
+// library is the source of ollama:// references, as folders for OLLAMA_MODELS.
 type library struct {
 	c   *Cache
 	ref Ref
 }
 
-// ollamaManifest is the part of a model's manifest that names files.
 type ollamaManifest struct {
 	Config *ollamaLayer  `json:"config"`
 	Layers []ollamaLayer `json:"layers"`
@@ -32,12 +31,11 @@ type ollamaLayer struct {
 	Size      api.Bytes `json:"size"`
 }
 
-// ollamaHost is the host of Ollama names without one.
 const ollamaHost = "registry.ollama.ai"
 
 func (o *library) plan(ctx context.Context) (*plan, error) {
 	base := o.c.cfg.Ollama.Endpoint + "/v2/" + o.ref.repo
-	host := ollamaHost // also for another endpoint: Ollama looks it up by this name
+	host := ollamaHost // Ollama looks it up by this name, whatever the endpoint
 	if o.ref.host != "" {
 		base, host = "https://"+o.ref.host+"/v2/"+o.ref.repo, o.ref.host
 	}
@@ -70,7 +68,6 @@ func (o *library) plan(ctx context.Context) (*plan, error) {
 	return p, o.blobs(p, m, base)
 }
 
-// blobs adds the manifest's blobs to the plan, each once.
 func (o *library) blobs(p *plan, m ollamaManifest, base string) error {
 	seen := map[string]bool{}
 	for _, l := range append([]ollamaLayer{*m.Config}, m.Layers...) {

@@ -9,9 +9,8 @@ import (
 	"syscall"
 )
 
-// own returns the folder for the cache of this process's user, and the owner of its files: dir, or a folder inside it if other users may
-// write to dir. A folder that this user can't write to is used for reading, if it is root's or mounted read-only: then the machine's
-// operator provided it.
+// own returns the folder for this user's cache, and its files' owner: dir, or a folder inside it if others may write to dir. A dir that
+// this user can't write to is only read, if it is root's or mounted read-only.
 func own(dir string) (string, uint32, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", 0, fileError("make the model cache's folder", err)
@@ -41,10 +40,9 @@ func own(dir string) (string, uint32, error) {
 	return mine, uid, nil
 }
 
-// ours reports whether the cache's own user, or root, made the file at path.
 func (c *Cache) ours(path string) bool { return ownedBy(path, c.uid) || ownedBy(path, 0) }
 
-// madeBy returns the owner of files that this process creates in dir. It need not be the process's user: network file systems map users.
+// madeBy returns the owner of this process's files in dir: network file systems map users.
 func madeBy(dir string) (uint32, error) {
 	f, err := os.CreateTemp(dir, ".owner-")
 	if err != nil {
@@ -59,8 +57,7 @@ func madeBy(dir string) (uint32, error) {
 	return info.Sys().(*syscall.Stat_t).Uid, nil
 }
 
-// ownedBy reports whether path is not a link, belongs to uid, and is not world-writable. Group access is the operator's choice:
-// Kubernetes volumes have a group.
+// ownedBy also fails for links and world-writable files. Kubernetes volumes have a group.
 func ownedBy(path string, uid uint32) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.Mode()&fs.ModeSymlink == 0 && info.Mode().Perm()&0o002 == 0 && info.Sys().(*syscall.Stat_t).Uid == uid

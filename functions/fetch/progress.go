@@ -12,28 +12,27 @@ import (
 // Progress is the progress of a fetch.
 type Progress struct {
 	Done  api.Bytes `json:"done"`
-	Total api.Bytes `json:"total"` // 0: not known
+	Total api.Bytes `json:"total"` // 0: unknown
 	File  string    `json:"file"`  // that made the last progress
-	Rate  api.Bytes `json:"rate"`  // per second, over the last seconds, only downloads
+	Rate  api.Bytes `json:"rate"`  // per second, of downloads
 }
 
-// between is the time between two reports, and window the period of a rate.
+// between is between two reports, window for a rate.
 const (
 	between = 100 * time.Millisecond
 	window  = 3 * time.Second
 )
 
-// meter counts the bytes of one fetch and reports them.
 type meter struct {
-	mu       sync.Mutex // guards all below; held during report, so that reports stay in order
+	mu       sync.Mutex // guards all below; held during report, which keeps their order
 	report   func(Progress)
-	board    *os.File // the reference's lock file, which waiting processes read; may be nil
+	board    *os.File // the lock file, which waiting processes read; may be nil
 	now      Progress
 	last     time.Time
 	boarded  time.Time
-	received api.Bytes   // from the network, in all
+	received api.Bytes   // from the network
 	marks    []mark      // within the window
-	pending  *time.Timer // sends the report that came too soon after the last one; nil: none is due
+	pending  *time.Timer // the report that came too soon; may be nil
 	closed   bool
 }
 
@@ -56,7 +55,7 @@ func (m *meter) total(n api.Bytes) {
 	m.tell(true)
 }
 
-// found counts bytes that need no download, or, negative, that must be downloaded again.
+// found counts bytes that need no download or, negative, another one.
 func (m *meter) found(file string, n api.Bytes) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,7 +87,7 @@ func (m *meter) close() {
 	}
 }
 
-// tell reports, if the last report is long enough ago. m.mu is held.
+// tell needs m.mu held.
 func (m *meter) tell(always bool) {
 	t := time.Now()
 	if m.closed {
@@ -131,7 +130,7 @@ func (m *meter) tell(always bool) {
 	}
 }
 
-// watch returns a function to call while waiting for the lock at path: it reports the progress that the holder wrote there.
+// watch returns a function that reports the progress of the lock's holder.
 func watch(path string, report func(Progress)) func() {
 	if report == nil {
 		return nil

@@ -10,20 +10,19 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// anyQuant as a quantization means usualQuant, the default of Ollama and llama.cpp, or the only model's.
+// anyQuant means usualQuant, as in Ollama and llama.cpp, or the only model's.
 const (
 	anyQuant   = "default"
 	usualQuant = "Q4_K_M"
 )
 
 var (
-	quantForm = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-	// quantLabel matches a quantization in a model's name, including common prefixes of variants.
+	quantForm  = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 	quantLabel = lazyregexp.New(`(?i)(?:^|[-._])((?:UD-|i1-)?(?:I?Q\d|TQ\d|BF16|FP?16|FP?32|MXFP4|NVFP4)(?:_[A-Z0-9]+)*)(?:[-.]|$)`)
 )
 
-// ofQuant returns the files of the one GGUF model with that quantization, which must be a whole part of the file's name or, failing
-// that, its folder's. A variant (UD-Q4_K_M, i1-Q4_K_M) is used if there is none without its prefix.
+// ofQuant returns the files of the one GGUF model with that quantization in its file's name, else in its folder's. A variant (UD-Q4_K_M,
+// i1-Q4_K_M) counts if there is none without prefix.
 func ofQuant(quant string, all []file) ([]file, error) {
 	models := ggufname.Models(fileNames(all))
 	wanted := quant
@@ -63,7 +62,6 @@ func ofQuant(quant string, all []file) ([]file, error) {
 	return partsOf(fits[0], all)
 }
 
-// partsOf returns all files of a model.
 func partsOf(model string, all []file) ([]file, error) {
 	if err := ggufname.Missing(model, fileNames(all)); err != nil {
 		return nil, permanentf("%w", err)
@@ -72,7 +70,7 @@ func partsOf(model string, all []file) ([]file, error) {
 	return slices.DeleteFunc(slices.Clone(all), func(f file) bool { return !slices.Contains(parts, f.name) }), nil
 }
 
-// quants returns the models' quantizations, or their names if they have none.
+// quants returns a model's name if it has no quantization.
 func quants(models []string) []string {
 	var labels []string
 	for _, m := range models {

@@ -13,27 +13,26 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// schemes are the schemes of references that are fetched.
 var schemes = []string{"file", "http", "https", "hf", "oci", "s3", "ollama"}
 
 // Ref is a parsed reference. Its zero value is not valid.
 type Ref struct {
-	// Scheme is one of schemes; "": no fetch is needed (see [Local]).
+	// Scheme; "": no fetch is needed (see [Local]).
 	Scheme string
 
-	host    string   // registry (oci), registry's host (ollama; "": the configured one)
+	host    string   // registry (oci; ollama: "" is the configured one)
 	repo    string   // org/name (hf), repository (oci), namespace/name (ollama), bucket (s3)
 	rev     string   // revision (hf), tag or digest (oci), tag (ollama)
-	path    string   // a path (file, ""), path in the repository (hf), key or prefix (s3)
+	path    string   // a path (file, ""), in the repository (hf), key or prefix (s3)
 	region  string   // s3
-	url     *url.URL // http, https: without the fragment
-	sha256  string   // of the content, lower-case hex; "": any
+	url     *url.URL // without the fragment
+	sha256  string   // lower-case hex; "": any
 	include []string
-	quant   string // hf: of the one wanted GGUF model; "": all files
+	quant   string // "": all files
 	exclude []string
 }
 
-// Parse reads a reference. It touches neither disk nor network, and its errors are permanent.
+// Parse touches neither disk nor network; its errors are permanent.
 func Parse(ref string) (Ref, error) {
 	switch {
 	case ref == "":
@@ -81,8 +80,7 @@ func isPath(ref string) bool {
 	return strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, "./") || strings.HasPrefix(ref, "../") || ref == "." || ref == ".."
 }
 
-// Local reports whether a reference needs no fetch: a plain path without a checksum, or a name that the runtime itself resolves ("pico",
-// "org/name", "name:tag"). It returns false for a reference that Parse refuses.
+// Local reports whether a valid reference needs no fetch: a path without a checksum, or a name for the runtime ("pico", "org/name").
 func Local(ref string) bool {
 	r, err := Parse(ref)
 	return err == nil && r.Scheme == ""
@@ -107,7 +105,7 @@ func parsePlain(ref string) (Ref, error) {
 
 var checksumSuffix = lazyregexp.New(`[?#]sha256=[^?#]*$`)
 
-// cutChecksum cuts ?sha256=… or #sha256=… from the path's end. Other uses of these characters are part of a file's name.
+// cutChecksum leaves other uses of ? and # in a file's name.
 func (r *Ref) cutChecksum() error {
 	at := checksumSuffix().FindStringIndex(r.path)
 	if at == nil {
@@ -161,7 +159,6 @@ func (r *Ref) parseURL(ref string) error {
 	return err
 }
 
-// parseRemote reads the part behind the scheme of hf, oci, s3 and ollama.
 func (r *Ref) parseRemote(rest string) error {
 	rest, fragment, _ := strings.Cut(rest, "#")
 	rest, query, _ := strings.Cut(rest, "?")
@@ -194,7 +191,6 @@ func (r *Ref) parseRemote(rest string) error {
 	}
 }
 
-// parseQuery reads the filters, and the region of a bucket.
 func (r *Ref) parseQuery(query string) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {

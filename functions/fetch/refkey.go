@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// pinned reports whether the reference can never change its content: it has a checksum, digest or commit.
+// pinned references can't change their content: they have a checksum, digest or commit.
 func (r Ref) pinned() bool {
 	switch {
 	case r.sha256 != "":
@@ -23,7 +23,7 @@ func (r Ref) pinned() bool {
 	return false
 }
 
-// String returns the canonical reference, without credentials: a URL's user, password and query are not shown.
+// String returns the canonical reference, without a URL's credentials and query.
 func (r Ref) String() string {
 	var s string
 	switch r.Scheme {
@@ -55,7 +55,6 @@ func (r Ref) String() string {
 	return s + r.suffix()
 }
 
-// suffix returns the query and the fragment of the reference's own grammar.
 func (r Ref) suffix() string {
 	q := url.Values{}
 	for key, value := range map[string]string{
@@ -75,8 +74,7 @@ func (r Ref) suffix() string {
 	return s
 }
 
-// key returns the base name of the reference's files in the cache: readable, and unique. origin is the server that it is looked up at,
-// so that one name at two hubs is two references.
+// key returns a readable, unique base name. One name at two origins is two references.
 func (r Ref) key(origin string) string {
 	identity := r.String() + "\n" + origin
 	if r.url != nil && r.sha256 == "" {

@@ -20,14 +20,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// bucket is the source of s3:// references: an object, or all below a prefix, of Amazon S3 or a compatible service.
+// bucket is the source of s3:// references: an object, or all below a prefix.
 type bucket struct {
 	c   *Cache
 	ref Ref
-	// region is the bucket's actual region. It is set while planning, before files are fetched.
+	// region is the actual one, set while planning.
 	region string
 	client *http.Client
-	// credential is the credential for the bucket, "" if none; nil: unknown.
+	// credential is "" if none; nil: unknown.
 	credential *string
 }
 
@@ -74,7 +74,7 @@ func (b *bucket) object(ctx context.Context) (*file, error) {
 	return f, safeName(f.name)
 }
 
-// file returns an object as a file to download. Its id holds the entity tag: other content is another download.
+// file's id has the entity tag: other content is another download.
 func (b *bucket) file(name, key string, size api.Bytes, tag string) *file {
 	return &file{
 		name: name, size: size, md5: true, client: b.client, hint: b.hint, credential: b.credential,
@@ -85,7 +85,6 @@ func (b *bucket) file(name, key string, size api.Bytes, tag string) *file {
 	}
 }
 
-// list looks up all objects below the reference's prefix.
 func (b *bucket) list(ctx context.Context) (*plan, error) {
 	prefix := b.ref.path
 	if prefix != "" && !strings.HasSuffix(prefix, "/") {
@@ -107,7 +106,7 @@ func (b *bucket) list(ctx context.Context) (*plan, error) {
 		}
 		for _, o := range l.Contents {
 			name, below := strings.CutPrefix(o.Key, prefix)
-			if !below || name == "" || strings.HasSuffix(name, "/") { // markers of folders
+			if !below || name == "" || strings.HasSuffix(name, "/") { // folders' markers
 				continue
 			}
 			if err := safeName(name); err != nil {
@@ -140,8 +139,7 @@ func (b *bucket) list(ctx context.Context) (*plan, error) {
 	return &plan{revision: "sha256:" + hex.EncodeToString(sum[:]), files: files}, nil
 }
 
-// digest asks for the SHA-256 of an object below the prefix that is large enough to be shared, since listings lack it. Objects uploaded
-// without it, or in parts, have none. A change since the listing is detected by the fetch.
+// digest asks for a SHA-256, which listings lack, if the object may be shared.
 func (b *bucket) digest(ctx context.Context, prefix string, f *file) error {
 	if b.c.node == nil || f.size < peers.MinSize {
 		return nil
@@ -158,7 +156,7 @@ func (b *bucket) digest(ctx context.Context, prefix string, f *file) error {
 	return err
 }
 
-// ask makes a request, with retries, and once more if the bucket answers that it is in another region.
+// ask repeats a request in the region that the bucket names.
 func (b *bucket) ask(ctx context.Context, method, key string, query url.Values, read func(*http.Response) error) error {
 	return b.c.retry(ctx, func() error {
 		region := ""
@@ -182,7 +180,7 @@ func (b *bucket) ask(ctx context.Context, method, key string, query url.Values, 
 	})
 }
 
-// request returns a signed request for a key, or for the bucket; tag is the required entity tag of the content.
+// request's tag is the required entity tag.
 func (b *bucket) request(ctx context.Context, method, key string, query url.Values, tag string) (*http.Request, error) {
 	u, err := b.c.cfg.S3.URL(b.ref.repo, key, b.region, query)
 	if err != nil {
@@ -205,7 +203,6 @@ func (b *bucket) credentials() (aws.Credentials, error) {
 	return c, noProfile(err)
 }
 
-// noProfile returns err as permanent if it says that a profile does not exist.
 func noProfile(err error) error {
 	if missing := (*s3.NoProfileError)(nil); errors.As(err, &missing) {
 		return lasting{err}

@@ -14,19 +14,17 @@ import (
 
 // Found is a model of the hub, with GGUF files, or of Ollama's library.
 type Found struct {
-	// Model is its reference: hf.co/ORG/NAME or ollama://NAME:TAG.
+	// Model is hf.co/ORG/NAME or ollama://NAME:TAG.
 	Model     string `json:"model"`
 	Downloads int    `json:"downloads,omitempty"`
-	// Gated means that its terms must be accepted at the hub.
-	Gated bool `json:"gated,omitempty"`
-	// Quants are the quantizations of a model of the hub.
-	Quants []string `json:"quants,omitempty"`
-	// Size is the size of a model of the library.
-	Size api.Bytes `json:"size,omitempty"`
+	Gated     bool   `json:"gated,omitempty"`
+	// Quants are of a hub's model, Size of one in the library.
+	Quants []string  `json:"quants,omitempty"`
+	Size   api.Bytes `json:"size,omitempty"`
 }
 
-// Search returns the model that has that name in Ollama's library, and models of the hub with it in theirs, the most downloaded first. The
-// error is the hub's, if the library has none either.
+// Search returns the model of that name in Ollama's library, and the hub's, the most downloaded first. The error is the hub's, if the
+// library has none.
 func Search(ctx context.Context, cfg Config, text string) ([]Found, error) {
 	c, err := New(cfg)
 	switch text = strings.TrimSpace(text); {

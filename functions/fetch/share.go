@@ -18,17 +18,16 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch/peers"
 )
 
-// Share configures fetching large files together with other caches, see package peers. Only files whose SHA-256 the source gives are
-// shared, and only between caches with the same credential for the source, or none.
+// Share configures fetching large files together with other caches, see package peers: those with a known SHA-256, among caches with the
+// same credential for the source, or none.
 type Share struct {
-	// SecretFile holds the secret that the caches share; "": nothing is shared.
+	// SecretFile; "": nothing is shared.
 	SecretFile string `flag:"share-secret-file" help:"<file> with a secret of 16 bytes at least; instances that have it fetch models' files from one another (default: $ROUSE_SHARE_SECRET_FILE, else nobody)"`
-	// Peers are the other caches, as host:port. A host name stands for all of its addresses; this cache's may be among them.
+	// Peers are the other caches, as host:port. A name stands for all of its addresses; this cache may be among them.
 	Peers []string `flag:"share-peers" split:"" help:"where the others are, as <host:port> separated by commas; a name stands for all its addresses (default: $ROUSE_SHARE_PEERS)"`
-	// Listen is the address for the other caches' requests, host:port; "": 127.0.0.1:8013. The cache does not listen itself: see
-	// [Cache.Peers].
+	// Listen is for [Cache.Peers], host:port; "": 127.0.0.1:8013.
 	Listen string `flag:"share-listen" help:"<address> where the others are answered (default: $ROUSE_SHARE_LISTEN, else 127.0.0.1:8013)"`
-	// Client asks the other caches; nil: a new one, without a proxy.
+	// Client; nil: a new one, without a proxy.
 	Client *http.Client
 }
 
@@ -36,7 +35,7 @@ const defaultShare = "127.0.0.1:8013"
 
 const maxSecret = 4096
 
-// newNode returns this cache's node for sharing; nil: it does not share.
+// newNode returns nil if the cache does not share.
 func (c *Cache) newNode() (*peers.Node, error) {
 	s := c.cfg.Share
 	if s.SecretFile == "" {
@@ -52,8 +51,11 @@ func (c *Cache) newNode() (*peers.Node, error) {
 		}
 	}
 	text, err := os.ReadFile(s.SecretFile)
-	if err != nil || len(text) > maxSecret {
-		return nil, fmt.Errorf("read the secret of the caches that share files: %s is longer than %d bytes, or unreadable: %w", s.SecretFile, maxSecret, err)
+	if err == nil && len(text) > maxSecret {
+		err = fmt.Errorf("%s is longer than %d bytes", s.SecretFile, maxSecret)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the secret of the caches that share files: %w", err)
 	}
 	if err := os.MkdirAll(c.sharesPath(""), 0o700); err != nil {
 		return nil, fileError("make the model cache's folder", err)
@@ -63,8 +65,7 @@ func (c *Cache) newNode() (*peers.Node, error) {
 	})
 }
 
-// Peers returns the handler for other caches, and the address for it. Only caches that have the secret and the right to a file can read
-// its answers. It is nil if nothing is shared.
+// Peers returns the handler for other caches, whose answers are sealed, and its address; nil: nothing is shared.
 func (c *Cache) Peers() (h http.Handler, listen string) {
 	if c.node == nil {
 		return nil, ""
@@ -93,10 +94,9 @@ func (c *Cache) lookup(ctx context.Context) ([]string, error) {
 	return all, failed
 }
 
-// sharesPath returns the path of a note that a file may be shared.
 func (c *Cache) sharesPath(name string) string { return filepath.Join(c.cfg.Dir, "shares", name) }
 
-// noteShare records the right to a cached file, for a later process, in the name of an empty file.
+// noteShare records a right for a later process, as an empty file's name.
 func (c *Cache) noteShare(file file) {
 	right := peers.NewRight(file.sums.sha256, *file.credential)
 	if err := writeFile(c.sharesPath(file.sums.sha256+"-"+hex.EncodeToString(right[:])), nil); err != nil {
@@ -105,13 +105,12 @@ func (c *Cache) noteShare(file file) {
 }
 
 func (c *Cache) dropShares(sum string) {
-	notes, _ := filepath.Glob(c.sharesPath(sum + "-*")) // the pattern is well formed
+	notes, _ := filepath.Glob(c.sharesPath(sum + "-*"))
 	for _, n := range notes {
 		discard(n)
 	}
 }
 
-// shared returns the cached file with this ID; nil: there is none.
 func (c *Cache) shared(id string) *peers.File {
 	notes, err := os.ReadDir(c.sharesPath(""))
 	if err != nil {
@@ -130,7 +129,7 @@ func (c *Cache) shared(id string) *peers.File {
 	return nil
 }
 
-// opener returns a function that opens a file of the cache by its SHA-256, finished or partial.
+// opener's function opens a file, finished or partial.
 func (c *Cache) opener(sum string) func() (*os.File, error) {
 	return func() (*os.File, error) {
 		f, err := os.Open(c.blobPath(sum))
@@ -141,15 +140,14 @@ func (c *Cache) opener(sum string) func() (*os.File, error) {
 	}
 }
 
-// shares reports whether a file is fetched together with other caches.
 func (c *Cache) shares(f file) bool {
 	return c.node != nil && f.credential != nil && f.get != nil && f.sums.sha256 != "" && f.size >= peers.MinSize
 }
 
-// chunksSuffix ends the name of the journal beside a part that has gaps: it lists the chunks of the part.
+// chunksSuffix is of the journal beside a part that has gaps.
 const chunksSuffix = ".chunks"
 
-// together fills p with the help of other caches. done is false if only the source can provide it.
+// together returns false if only the source can provide the file.
 func (f *fetching) together(ctx context.Context, p *part, file file) (done bool, err error) {
 	if !f.c.shares(file) || p.size > 0 {
 		return false, nil

@@ -226,7 +226,7 @@ func TestShareRefused(t *testing.T) {
 	} {
 		cfg := config(t, nil)
 		cfg.Share = share
-		if _, err := fetch.New(cfg); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := fetch.New(cfg); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "%!") {
 			t.Errorf("%+v: got %v, want an error with %q", share, err, want)
 		}
 	}

@@ -19,10 +19,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// maxAnswer bounds listings and manifests, which are read whole.
 const maxAnswer = 64 << 20
 
-// transfer makes one request and appends the received bytes. A nil error means that the answer was complete.
+// transfer makes one request. nil: the answer was complete.
 func (f *fetching) transfer(ctx context.Context, p *part, file file) error {
 	if p.size > 0 && !file.sums.any() && p.said.validator() == "" { // nothing shows whether the rest belongs to it
 		if err := f.restart(p, file); err != nil {
@@ -48,7 +47,6 @@ func (f *fetching) transfer(ctx context.Context, p *part, file file) error {
 	return f.take(p, file, resp.Body)
 }
 
-// errNoRanges says that a source sends whole files only.
 var errNoRanges = permanentf("the source sends no part of a file")
 
 func (f *fetching) section(ctx context.Context, file file, at int64, b []byte) error {
@@ -73,7 +71,7 @@ func (f *fetching) section(ctx context.Context, file file, at int64, b []byte) e
 	return nil
 }
 
-// request asks for a file, with further headers. The answer's body fails if nothing comes for Config.Stall.
+// request's answer fails if nothing comes for Config.Stall.
 func (f *fetching) request(ctx context.Context, file file, further func(http.Header)) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	body := &lively{ctx: ctx, cancel: cancel, limit: f.c.cfg.Stall}
@@ -95,7 +93,7 @@ func (f *fetching) request(ctx context.Context, file file, further func(http.Hea
 	return nil, err
 }
 
-// lively is the body of an answer. Each read restarts its stall timer.
+// lively restarts its stall timer at each read.
 type lively struct {
 	io.ReadCloser
 	ctx    context.Context
@@ -104,7 +102,6 @@ type lively struct {
 	limit  time.Duration
 }
 
-// Read implements [io.Reader].
 func (l *lively) Read(b []byte) (int, error) {
 	n, err := l.ReadCloser.Read(b)
 	if n > 0 {
@@ -116,14 +113,12 @@ func (l *lively) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer].
 func (l *lively) Close() error {
 	l.stall.Stop()
 	defer l.cancel(nil)
 	return l.ReadCloser.Close()
 }
 
-// take appends the body of an answer to p.
 func (f *fetching) take(p *part, file file, body io.Reader) error {
 	buf := make([]byte, 256<<10)
 	for {
@@ -154,7 +149,6 @@ func (f *fetching) take(p *part, file file, body io.Reader) error {
 	return nil
 }
 
-// cause returns the cause of ctx's end, or err if ctx has not ended.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -168,7 +162,7 @@ func rangeOf(resp *http.Response) (first, last, total int64, err error) {
 	return first, last, total, err
 }
 
-// begin checks the head of an answer, and prepares the part for its body.
+// begin checks an answer's head, and prepares the part for its body.
 func (f *fetching) begin(p *part, file file, resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusPartialContent:
@@ -201,13 +195,11 @@ func (f *fetching) begin(p *part, file file, resp *http.Response) error {
 	return statusOf(resp, file.hint)
 }
 
-// restart discards what has arrived of a part.
 func (f *fetching) restart(p *part, file file) error {
 	f.meter.found(file.name, -p.size)
 	return p.restart(file)
 }
 
-// heard returns what an answer's headers say about the file.
 func heard(resp *http.Response, size int64) said {
 	s := said{Size: api.Bytes(size), Modified: resp.Header.Get("Last-Modified")}
 	if etag := resp.Header.Get("ETag"); strings.HasPrefix(etag, `"`) {
@@ -227,7 +219,7 @@ func heard(resp *http.Response, size int64) said {
 	return s
 }
 
-// again waits for the next attempt of a failed request. It returns an error to give up with if no further attempt is worthwhile.
+// again waits for the next attempt, or returns the error to give up with.
 func (c *Cache) again(ctx context.Context, failures int, err error) error {
 	var disk *DiskError
 	switch {
@@ -248,10 +240,9 @@ func (c *Cache) again(ctx context.Context, failures int, err error) error {
 	return bell.Sleep(ctx, pause)
 }
 
-// hint returns advice about an unsuccessful answer; "": none.
+// hint returns advice about an unsuccessful answer, or "".
 type hint func(code int, header http.Header) string
 
-// retry calls try until it succeeds, or fails with an error to give up with.
 func (c *Cache) retry(ctx context.Context, try func() error) error {
 	for failures := 1; ; failures++ {
 		err := try()
@@ -264,7 +255,7 @@ func (c *Cache) retry(ctx context.Context, try func() error) error {
 	}
 }
 
-// do makes a request, with retries, and passes the whole answer to read. Answers other than 2xx are errors, with h's advice.
+// do passes whole 2xx answers to read.
 func (c *Cache) do(ctx context.Context, h hint, get func(context.Context) (*http.Request, error), read func(http.Header, []byte) error) error {
 	return c.retry(ctx, func() error {
 		return c.exchange(ctx, c.client, get, func(resp *http.Response) error {
@@ -287,14 +278,12 @@ func (c *Cache) do(ctx context.Context, h hint, get func(context.Context) (*http
 	})
 }
 
-// getter returns a function that builds the request for an address.
 func getter(address string) func(context.Context) (*http.Request, error) {
 	return func(ctx context.Context) (*http.Request, error) {
 		return http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	}
 }
 
-// exchange makes one request, and passes the answer to read.
 func (c *Cache) exchange(ctx context.Context, client *http.Client, get func(context.Context) (*http.Request, error), read func(*http.Response) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*c.cfg.Stall, errors.New("the source takes too long to answer"))
 	defer cancel()
@@ -328,7 +317,7 @@ func decode[T any](v *T) func(http.Header, []byte) error {
 	return func(_ http.Header, body []byte) error { return json.Unmarshal(body, v) }
 }
 
-// followSafely returns client with redirects that carry no credentials to another server, and never go from https to http.
+// followSafely keeps credentials from other servers, and never goes from https to http.
 func followSafely(client *http.Client) *http.Client {
 	safe := *client
 	safe.CheckRedirect = func(req *http.Request, via []*http.Request) error {

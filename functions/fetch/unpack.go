@@ -25,23 +25,20 @@ import (
 type archive struct {
 	Name   string    `json:"name"`
 	Size   api.Bytes `json:"size,omitempty"`
-	SHA256 string    `json:"sha256,omitempty"` // "": a link, or a folder
-	Link   string    `json:"link,omitempty"`   // the name of the link's target, in the merged archives
+	SHA256 string    `json:"sha256,omitempty"` // "": a link or folder
+	Link   string    `json:"link,omitempty"`   // the target's name in the merged archives
 }
 
-// An archive may unpack to inflation times its own size plus slack: model weights hardly compress, and more would be an attempt to fill
-// the disk.
+// An archive may unpack to inflation times its size plus slack: weights hardly compress.
 const (
 	inflation = 32
 	slack     = 16 << 20
 )
 
-// maxWindow bounds the memory of a zstd decoder, in bytes. The window of zstd --long is as large.
+// maxWindow bounds a zstd decoder's memory: the window of zstd --long.
 const maxWindow = 128 << 20
 
-// unpack turns the files of a tar archive, which is the blob b, into blobs. No name of the archive ever becomes a name on the disk:
-// links are only recorded, so nothing can be written through them. Its output is bounded by the size of the archive, the cache's limit
-// and the free space.
+// unpack turns files of the tar archive b into blobs. No name in it becomes one on the disk: links are only recorded.
 func (f *fetching) unpack(ctx context.Context, claim *os.File, b stored) (layer, error) {
 	l := layer{SHA256: b.SHA256}
 	file, err := os.Open(f.c.blobPath(b.SHA256))
@@ -88,15 +85,14 @@ func (f *fetching) unpack(ctx context.Context, claim *os.File, b stored) (layer,
 	}
 }
 
-// roomFor makes room for one file of an archive, before its first byte. The archives of a model count together against the cache's
-// limit.
+// roomFor counts a model's archives together against the limit.
 func (f *fetching) roomFor(ctx context.Context, size api.Bytes) error {
 	unpacked := api.Bytes(f.unpacked.Add(int64(size)))
 	if limit := f.c.cfg.Limit; limit > 0 && unpacked > limit {
 		return permanentf("unpack: the model's archives hold more than the cache may, %s", limit)
 	}
 	if free, err := f.c.cfg.Free(f.c.cfg.Dir); err != nil || free >= size {
-		return nil // unknown: a write will fail if need be
+		return nil // a write will fail if need be
 	}
 	v, release, err := f.c.lockInventory(ctx)
 	if err != nil {
@@ -106,7 +102,7 @@ func (f *fetching) roomFor(ctx context.Context, size api.Bytes) error {
 	return v.diskRoom(size)
 }
 
-// bounded is the content of an archive. Reading past its bound is an error.
+// bounded fails to read more than left bytes.
 type bounded struct {
 	io.Reader
 	left api.Bytes
@@ -121,7 +117,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// item returns the entry of a header, with a safe name. It refuses kinds that no model has (devices, pipes, sparse files).
+// item refuses unsafe names and kinds that no model has (devices, pipes, sparse files).
 func item(h *tar.Header) (archive, error) {
 	a := archive{Name: path.Clean(strings.TrimPrefix(h.Name, "/"))}
 	if a.Name != "." {
@@ -130,7 +126,7 @@ func item(h *tar.Header) (archive, error) {
 		}
 	}
 	for key := range h.PAXRecords {
-		if strings.HasPrefix(key, "GNU.sparse.") { // its size is not the size of any content
+		if strings.HasPrefix(key, "GNU.sparse.") { // its size is not its content's
 			return a, permanentf("the archive holds %q as a sparse file: refused; pack it without --sparse", a.Name)
 		}
 	}
@@ -151,7 +147,6 @@ func item(h *tar.Header) (archive, error) {
 	return a, nil
 }
 
-// keep writes r's content as a blob.
 func (f *fetching) keep(ctx context.Context, claim *os.File, r io.Reader) (string, api.Bytes, error) {
 	tmp, err := lockedTemp(f.c.partPath(""))
 	if err != nil {
@@ -180,7 +175,6 @@ func (f *fetching) keep(ctx context.Context, claim *os.File, r io.Reader) (strin
 	return sum, api.Bytes(n), nil
 }
 
-// cancellable is a reader that ends with its context.
 type cancellable struct {
 	ctx context.Context
 	r   io.Reader
@@ -193,7 +187,6 @@ func (c *cancellable) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// decompress detects r's compression by its first bytes.
 func decompress(r io.Reader) (io.ReadCloser, error) {
 	b := bufio.NewReaderSize(r, 1<<20)
 	head, err := b.Peek(4)
@@ -213,8 +206,7 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(b), nil
 }
 
-// merged returns the files of archives, each laid over the previous ones. Links stand for their targets' content, and names with .wh.
-// remove earlier names.
+// merged lays archives over one another. Links stand for their targets' content; .wh. names remove earlier ones (OCI image specification).
 func merged(layers []layer) []stored {
 	tree := map[string]archive{}
 	for _, l := range layers {
@@ -252,7 +244,6 @@ func merged(layers []layer) []stored {
 	return files
 }
 
-// inAny reports whether name lies below one of the folders.
 func inAny(name string, folders map[string]bool) bool {
 	for dir := path.Dir(name); ; dir = path.Dir(dir) {
 		if folders[dir] {

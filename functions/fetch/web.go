@@ -9,13 +9,12 @@ import (
 	"path"
 )
 
-// web is the source of http:// and https:// references: one file.
 type web struct {
 	c   *Cache
 	ref Ref
 }
 
-// plan asks for the file's first byte: signed URLs allow only GET, and the answer has the size and entity tag.
+// plan asks for the first byte: signed URLs allow only GET.
 func (w *web) plan(ctx context.Context) (*plan, error) {
 	base := path.Base(w.ref.url.Path)
 	if safeName(base) != nil {
@@ -59,7 +58,7 @@ func (w *web) head(ctx context.Context, f file) (said, error) {
 	}
 	defer resp.Body.Close()
 	switch resp.StatusCode {
-	case http.StatusOK: // it has no ranges and sends all: the connection is dropped
+	case http.StatusOK: // without ranges it sends all: the connection is dropped
 		return heard(resp, resp.ContentLength), nil
 	case http.StatusPartialContent:
 		total := int64(-1)

@@ -31,7 +31,7 @@ func TestFetchFile(t *testing.T) {
 	}
 	defer m.Release()
 	holds(t, m.Path, content)
-	if filepath.Base(m.Path) != "chat.gguf" || m.GGUF != m.Path || m.Digest != "sha256:"+sumOf(content) || m.Size != 300_000 {
+	if filepath.Base(m.Path) != "chat.gguf" || m.GGUF != m.Path || m.Size != 300_000 {
 		t.Errorf("the model is %+v", m)
 	}
 	if want := (fetch.Progress{Done: 300_000, Total: 300_000, File: "chat.gguf", Rate: last.Rate}); last != want {

@@ -8,18 +8,15 @@ import (
 	"strings"
 )
 
-// cacheEvents is the option of vLLM and SGLang that makes a server publish events of its KV cache: a JSON object.
 const cacheEvents = "--kv-events-config"
 
-// publisher is the endpoint of a server's KV cache events. The zero value publishes none.
+// publisher's endpoint is of a server's KV cache events; empty: none.
 type publisher struct{ endpoint string }
 
-// CacheEvents implements [Publisher].
 func (p publisher) CacheEvents() string { return p.endpoint }
 
-// publish returns args with the events' socket in dir, if they enable events. By default the servers open a port to everybody, and the
-// events hold the tokens of prompts. An endpoint named in the options stays; if the server binds it, it is reached on this machine.
-// ranks says that there may be several servers, which would share one socket.
+// publish puts the events' socket into dir, if args enable events: by default everybody could connect, and events hold the tokens of
+// prompts. A given endpoint stays. With ranks several servers would share the socket.
 func publish(args []string, dir string, ranks bool) (publisher, []string, error) {
 	at, text := -1, ""
 	for k, value := range ValuesOf(args, cacheEvents) {
@@ -32,7 +29,7 @@ func publish(args []string, dir string, ranks bool) (publisher, []string, error)
 	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
 		return publisher{}, nil, fmt.Errorf("option %s %.100s: want a JSON object such as {\"enable_kv_cache_events\": true}: %w", cacheEvents, text, err)
 	}
-	if on, said := cfg["enable_kv_cache_events"].(bool); said && !on || cfg["publisher"] == "null" || ranks {
+	if on, said := cfg["enable_kv_cache_events"].(bool); cfg == nil || said && !on || cfg["publisher"] == "null" || ranks {
 		return publisher{}, args, nil
 	}
 	if endpoint, named := cfg["endpoint"].(string); named {
@@ -55,8 +52,7 @@ func publish(args []string, dir string, ranks bool) (publisher, []string, error)
 	return publisher{"ipc://" + filepath.Join(dir, "kv.sock")}, args, nil
 }
 
-// here returns the local address of an endpoint that a server on this machine binds; empty: it does not bind, but connects to a
-// listener.
+// here returns the local address of an endpoint; empty: the server does not bind it, but connects to a listener.
 func here(endpoint string) string {
 	for _, all := range []string{"tcp://*:", "tcp://0.0.0.0:", "tcp://[::]:"} {
 		if port, is := strings.CutPrefix(endpoint, all); is {

@@ -12,43 +12,34 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Answer is a server's answer to the canary: a fixed prompt with greedy sampling, to which a healthy model answers the same before and
-// after a sleep. It survives JSON. The zero value is no answer, which is compared with nothing.
+// Answer is a server's answer to the canary: a fixed prompt with greedy sampling, which a healthy model answers alike before and after a
+// sleep. The zero value is no answer.
 type Answer struct {
-	// By is how the server was asked.
-	By string `json:"by,omitempty"`
-	// Text is the generated text.
+	By   string `json:"by,omitempty"`
 	Text string `json:"text,omitempty"`
-	// Numbers are the first of an embedding, a score, or the log probabilities of the most likely tokens at each generated position.
+	// Numbers are an embedding's first, a score, or the log probabilities of the most likely tokens at each position.
 	Numbers []float64 `json:"numbers,omitempty"`
 }
 
 const (
-	// canaryPrompt has an answer that every language model is sure of, so that the order of additions does not change it. It is for
-	// models with a short context; others get [longPrompt].
+	// canaryPrompt has an answer that language models are sure of, whatever the order of additions. It is for short contexts, see
+	// [longPrompt].
 	canaryPrompt = "1 2 3 4 5 6"
-	// canaryProbs is the number of most likely tokens that count at each position.
-	canaryProbs = 4
-	// canaryDistance is the mean difference, in nats, from which log probabilities differ. Logits in bfloat16 differ by up to 0.25 with
-	// the order of additions, but few of them by that much.
+	canaryProbs  = 4
+	// canaryDistance is a mean, in nats: the order of additions changes few bfloat16 logits by that much.
 	canaryDistance = 0.25
-	// canaryNumbers is how many numbers of an answer are compared.
-	canaryNumbers = 16
-	// canaryText bounds the compared bytes of a text, so that a long answer does not fill logs and notes.
-	canaryText = 1 << 10
-	// canaryTolerance is the share of the largest number by which numbers may differ: a sum in another order differs by less, random
-	// numbers by more.
+	canaryNumbers  = 16
+	canaryText     = 1 << 10
+	// canaryTolerance is a share of the largest number.
 	canaryTolerance = 0.05
 )
 
-// longPrompt has more than the 128 tokens of the longest common block of a KV cache. So a stale block that survived a sleep is found
-// again, with whatever is in its memory now.
+// longPrompt exceeds the longest common KV block, 128 tokens: it hits a stale block that survived a sleep.
 var longPrompt = strings.Repeat("1 2 3 4 5 6 7 8 9 ", 15) + canaryPrompt
 
 // Known reports whether there is an answer.
 func (a Answer) Known() bool { return a.By != "" }
 
-// inText returns an answer from a text, inNumbers from numbers, both cut to the compared length.
 func inText(by, text string) Answer {
 	if len(text) > canaryText {
 		text = strings.ToValidUTF8(text[:canaryText], "") // JSON would change half a character
@@ -60,7 +51,7 @@ func inNumbers(by string, numbers []float64) Answer {
 	return Answer{By: by, Numbers: slices.Clone(numbers[:min(len(numbers), canaryNumbers)])}
 }
 
-// Agrees reports whether b is the same answer. Numbers may differ by a tolerance: for a completion in their mean, else each.
+// Agrees reports whether b is the same answer within the tolerance.
 func (a Answer) Agrees(b Answer) bool {
 	if a.By != b.By || a.Text != b.Text || len(a.Numbers) != len(b.Numbers) {
 		return false
@@ -84,7 +75,6 @@ func (a Answer) Agrees(b Answer) bool {
 	return true
 }
 
-// String returns the answer for people.
 func (a Answer) String() string {
 	switch {
 	case !a.Known():
@@ -97,8 +87,7 @@ func (a Answer) String() string {
 	return fmt.Sprintf("%.4g", a.Numbers)
 }
 
-// canary asks the server the canary, as the model itself or as one of its adapters: a model of that name, or lora for SGLang. If the
-// server refuses every form of it, or the canary is off, it gets a probe, and the answer is empty.
+// canary asks as the model itself or as an adapter: a model of that name, or lora for SGLang.
 func (s *server) canary(ctx context.Context, e api.Endpoint, adapter api.ModelName, lora string) (Answer, error) {
 	if s.cfg.CanaryTokens <= 0 {
 		return Answer{}, s.Probe(ctx, e)
@@ -113,7 +102,7 @@ func (s *server) canary(ctx context.Context, e api.Endpoint, adapter api.ModelNa
 	return s.client.examine(ctx, e, q)
 }
 
-// examine asks the canary, and less of it if the server refuses: it may have a short context, or report no probabilities.
+// examine asks less of a server that refuses: it may have a short context, or report no probabilities.
 func (c *client) examine(ctx context.Context, e api.Endpoint, q question) (Answer, error) {
 	for _, q.prompt = range []string{longPrompt, canaryPrompt} {
 		for _, q.probs = range []int{canaryProbs, 0} {
@@ -127,7 +116,6 @@ func (c *client) examine(ctx context.Context, e api.Endpoint, q question) (Answe
 	return Answer{}, err
 }
 
-// refused reports whether err is a server's refusal of the request itself.
 func refused(err error) bool {
 	var status *statusError
 	return errors.As(err, &status) && (status.status == http.StatusBadRequest || status.status == http.StatusUnprocessableEntity)

@@ -16,17 +16,15 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// maxAnswer bounds the size of a server's answer to one of our own calls.
+// maxAnswer bounds a server's answer to our own calls.
 const maxAnswer = 16 << 20
 
-// client makes our own calls to a model server.
 type client struct {
 	http *http.Client
-	// way is the index in ways of the probe that the server answers.
+	// way is the index of the probe that worked.
 	way atomic.Int32
 }
 
-// statusError is an answer that is not 200: the server is there.
 type statusError struct {
 	path    string
 	status  int
@@ -37,19 +35,18 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("%s answers %d: %s", e.path, e.status, e.message)
 }
 
-// answered reports whether err came from a server that answered.
 func answered(err error) bool {
 	var status *statusError
 	return errors.As(err, &status)
 }
 
-// Missing reports whether err is an answer that there is no such path, or no such method there.
+// Missing reports whether err is an answer that there is no such path or method.
 func Missing(err error) bool {
 	var status *statusError
 	return errors.As(err, &status) && slices.Contains([]int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented}, status.status)
 }
 
-// says reports whether err is an answer with one of the words.
+// says reports whether err is an answer with one of the words, in lower case.
 func says(err error, words ...string) bool {
 	var status *statusError
 	if !errors.As(err, &status) {
@@ -59,7 +56,6 @@ func says(err error, words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(m, w) })
 }
 
-// call sends one request and reads the whole answer. A nil body sends none.
 func (c *client) call(ctx context.Context, method string, e api.Endpoint, path string, body any) ([]byte, error) {
 	if step := stepOf(path); step != "" {
 		startupOf(ctx).Step(step)
@@ -75,7 +71,7 @@ func (c *client) call(ctx context.Context, method string, e api.Endpoint, path s
 	return c.send(ctx, method, e, path, reader)
 }
 
-// send is call with an encoded body of any size.
+// send is call with an encoded body.
 func (c *client) send(ctx context.Context, method string, e api.Endpoint, path string, body io.Reader) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, e.URL(path), body)
 	if err != nil {
@@ -102,7 +98,6 @@ func (c *client) send(ctx context.Context, method string, e api.Endpoint, path s
 	return raw, nil
 }
 
-// complains returns the message in a server's error body, or the body if it has none.
 func complains(body []byte) string {
 	var e struct{ Error complaint }
 	if json.Unmarshal(body, &e) == nil {
@@ -128,7 +123,7 @@ func (c *client) ask(ctx context.Context, method string, e api.Endpoint, path st
 	return nil
 }
 
-// loadAdapter makes vLLM's call to load an adapter. An answer with one of the words loaded means that it is.
+// loadAdapter takes an answer with one of the words loaded for success.
 func (c *client) loadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter, loaded ...string) error {
 	_, err := c.call(ctx, http.MethodPost, e, "/v1/load_lora_adapter", map[string]string{"lora_name": string(a.Name), "lora_path": a.Path})
 	if says(err, loaded...) {
@@ -137,7 +132,7 @@ func (c *client) loadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter,
 	return err
 }
 
-// unloadAdapter makes vLLM's call to unload an adapter. An answer with the text missing means that it is not loaded.
+// unloadAdapter takes an answer with the text missing for success.
 func (c *client) unloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName, missing string) error {
 	_, err := c.call(ctx, http.MethodPost, e, "/v1/unload_lora_adapter", map[string]string{"lora_name": string(name)})
 	if says(err, missing) {
@@ -146,7 +141,7 @@ func (c *client) unloadAdapter(ctx context.Context, e api.Endpoint, name api.Mod
 	return err
 }
 
-// Model is an entry of a server's list: a model, or an adapter, which has a parent.
+// Model is a model of a server's list, or an adapter, which has a parent.
 type Model struct {
 	ID          api.ModelName `json:"id"`
 	Root        string        `json:"root"`
@@ -158,10 +153,9 @@ type models struct {
 	Data []Model `json:"data"`
 }
 
-// modelsTime bounds [Models].
 const modelsTime = 500 * time.Millisecond
 
-// Models asks a server for its list of models, in vLLM's and SGLang's format. It blocks for at most half a second.
+// Models returns a server's list of models, in vLLM's and SGLang's format, within half a second.
 func Models(ctx context.Context, transport http.RoundTripper, e api.Endpoint) ([]Model, error) {
 	ctx, cancel := context.WithTimeout(ctx, modelsTime)
 	defer cancel()

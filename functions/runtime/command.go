@@ -8,17 +8,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// command runs any server with the OpenAI API that listens where we say: on a Unix socket, if its command line has $(SOCKET), else on a
-// port of 127.0.0.1. If it sleeps, it does so by vLLM's calls.
-//
-// The server is asked for its name of the model, unless the function's model reference is neither a path nor a URL: then that is the
-// name. Requests that use the function's names get that name.
+// command runs any server with the OpenAI API: on a Unix socket if its command line has $(SOCKET), else on a port of 127.0.0.1. It sleeps
+// by vLLM's calls. A model reference that is neither a path nor a URL is the server's name of it; else the server is asked.
 type command struct {
 	server
 }
 
-// Placeholders in the command, its options and its environment: for the port or the socket path to listen on, and the model to load. A
-// server that reads PORT from its environment needs no portWord.
 const (
 	portWord   = "$(PORT)"
 	socketWord = "$(SOCKET)"
@@ -34,7 +29,6 @@ func newCommand(cfg Config, c *client) (Runtime, error) {
 	return r, nil
 }
 
-// isPath reports whether a reference is written as a path.
 func isPath(model string) bool {
 	return strings.HasPrefix(model, "/") || strings.HasPrefix(model, "./") || strings.HasPrefix(model, "../")
 }
@@ -48,21 +42,21 @@ func (r *command) Launch(model string) (Launch, error) {
 	}
 	spec := r.cfg.Spec
 	var e api.Endpoint
+	var at, word string
+	var env []string
 	var err error
-	var env, words []string
 	if strings.Contains(strings.Join(slices.Concat(spec.Command, spec.Args, spec.Env), "\n"), socketWord) {
-		var path string
-		e, path, err = r.socket("server")
-		words = []string{socketWord, path}
+		word = socketWord
+		e, at, err = r.socket("server")
 	} else {
-		var port string
-		e, port, err = r.listens()
-		words, env = []string{portWord, port}, []string{"PORT=" + port}
+		word = portWord
+		e, at, err = loopback(r.cfg.Port)
+		env = []string{"PORT=" + at}
 	}
 	if err != nil {
 		return Launch{}, err
 	}
-	return r.launchWith(strings.NewReplacer(append(words, modelWord, model)...), e, env)
+	return r.launchWith(strings.NewReplacer(word, at, modelWord, model), e, env)
 }
 
 func (r *command) Sleep(ctx context.Context, e api.Endpoint, level api.Level) error {
@@ -73,7 +67,6 @@ func (r *command) Wake(ctx context.Context, e api.Endpoint, level api.Level, ser
 	return sleepMode{client: r.client}.wake(ctx, e, level, r.Canary, serves)
 }
 
-// Signals reads the metrics of any server that we know.
 func (r *command) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
 	return scrape(ctx, r.client, e, vllmMetrics, sglangMetrics, llamaCppMetrics)
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// engine runs Rouse's own engine: "PROGRAM engine serve" on a Unix socket. It announces itself once it has generated a token. Its /sleep
-// drains, and its /wake_up answers after it has generated a token.
+// engine runs "PROGRAM engine serve" on a Unix socket. It announces itself after its first token; /sleep drains, and /wake_up answers after
+// a token.
 type engine struct {
 	Plain
 	cfg    Config
 	client *client
-	kept   atomic.Int64 // see Kept
+	kept   atomic.Int64
 }
 
 var engineReserved = because(noAddress, "--listen", useModel, "--model", useNames, "--name --served-model-name", noSwitch, "--exit-with-parent")
@@ -54,7 +54,7 @@ func newEngine(cfg Config, c *client) (Runtime, error) {
 // most returns how many adapters may be loaded at once; 0: no bound.
 func (r *engine) most() int { return numberOf(r.cfg.Spec.Args, "--max-loras", 0) }
 
-// given returns the number of adapters in its options, each name=path, separated by commas.
+// given returns the number of adapters in the options: name=path, separated by commas.
 func (r *engine) given() int {
 	n := 0
 	for _, value := range ValuesOf(r.cfg.Spec.Args, "--lora", "--lora-modules") {
@@ -63,7 +63,6 @@ func (r *engine) given() int {
 	return n
 }
 
-// room returns how many adapters it can load besides those.
 func (r *engine) room() int {
 	switch most, given := r.most(), r.given(); {
 	case most <= 0:
@@ -79,7 +78,7 @@ func socketIn(dir string) api.Endpoint {
 	return api.Endpoint("unix:" + filepath.Join(dir, "engine.sock"))
 }
 
-// Failure only changes the shape for Anthropic's API: the engine's errors are ours.
+// Failure only changes the shape: the engine's errors are ours.
 func (r *engine) Failure(path string, status int, body []byte) []byte {
 	if isMessages(path) {
 		return failure(path, status, body)
@@ -124,7 +123,6 @@ func (r *engine) Sleep(ctx context.Context, e api.Endpoint, level api.Level) err
 	return r.sleep(ctx, e, fmt.Sprintf("/sleep?level=%d", level))
 }
 
-// Move implements [Mover].
 func (r *engine) Move(ctx context.Context, e api.Endpoint, level api.Level) error {
 	return r.sleep(ctx, e, fmt.Sprintf("/sleep?level=%d&mode=move", level))
 }
@@ -144,10 +142,8 @@ func (r *engine) sleep(ctx context.Context, e api.Endpoint, path string) error {
 	return nil
 }
 
-// Kept implements [Keeper].
 func (r *engine) Kept() api.Tokens { return api.Tokens(r.kept.Load()) }
 
-// Wake returns the token that the engine generates before it answers, so it needs no further call.
 func (r *engine) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
 	raw, err := r.client.call(ctx, http.MethodPost, e, "/wake_up", nil)
 	if err != nil || r.cfg.CanaryTokens <= 0 {
@@ -157,12 +153,12 @@ func (r *engine) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()
 		Token *int32 `json:"token"`
 	}
 	if json.Unmarshal(raw, &woken) != nil || woken.Token == nil {
-		return Answer{}, nil // it is awake, without a token
+		return Answer{}, nil
 	}
 	return Answer{By: "/wake_up", Text: strconv.Itoa(int(*woken.Token))}, nil
 }
 
-// Canary makes an awake engine generate the token of a wake. Adapters have no canary.
+// Canary generates the token of a wake. Adapters have none.
 func (r *engine) Canary(ctx context.Context, e api.Endpoint, adapter api.ModelName) (Answer, error) {
 	if adapter != "" {
 		return Answer{}, nil
@@ -170,7 +166,6 @@ func (r *engine) Canary(ctx context.Context, e api.Endpoint, adapter api.ModelNa
 	return r.Wake(ctx, e, api.LevelAwake, nil)
 }
 
-// LoadAdapter also loads the adapters that ship with pico, as pico/shout.
 func (r *engine) LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error {
 	return r.client.loadAdapter(ctx, e, a, "of this name is loaded")
 }
@@ -179,7 +174,6 @@ func (r *engine) UnloadAdapter(ctx context.Context, e api.Endpoint, name api.Mod
 	return r.client.unloadAdapter(ctx, e, name, "no such adapter")
 }
 
-// Describe implements [Describer].
 func (r *engine) Describe(ctx context.Context, e api.Endpoint) (api.ModelFacts, error) {
 	var said struct {
 		api.ModelFacts
@@ -187,7 +181,7 @@ func (r *engine) Describe(ctx context.Context, e api.Endpoint) (api.ModelFacts, 
 	}
 	err := r.client.ask(ctx, http.MethodPost, e, "/api/show", map[string]any{"model": r.cfg.Model}, &said)
 	if words := strings.Fields(said.Parameters); len(words) > 1 && words[0] == "num_ctx" {
-		said.Context, _ = strconv.Atoi(words[1]) // 0: unknown
+		said.Context, _ = strconv.Atoi(words[1])
 	}
 	return said.ModelFacts, err
 }

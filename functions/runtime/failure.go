@@ -9,7 +9,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// complaint is the relevant part of a server's error, wherever in the body it stands.
 type complaint struct {
 	Message json.RawMessage `json:"message"`
 	Type    json.RawMessage `json:"type"`
@@ -17,18 +16,14 @@ type complaint struct {
 	Code    json.RawMessage `json:"code"`
 }
 
-// failure converts a server's answer into an error body in the shape that the path's clients know:
+// failure converts a server's error into the shape that the path's clients know:
 //
-//  1. Ollama's own API has errors of its own, {"error":"text"}, and /v1/messages has
-//     Anthropic's: those stay.
-//  2. {"error":{…}} with fields of the right types stays, byte for byte. vLLM and
-//     llama-server repeat the status as a number in code: it becomes null, or OpenAI's
-//     code for the case.
-//  3. A flat {"message":…} (SGLang, older vLLM), {"error":"text"} (Ollama) and
-//     {"detail":…} (FastAPI) are wrapped.
-//  4. Any other text becomes the message, except an HTML page.
-//  5. Texts with a status of 500 or more are only for the operator: they name paths, addresses
-//     and inputs. Clients learn that the server failed (code runtime_error), or that it is busy.
+//  1. Ollama's {"error":"text"} on its own API, and Anthropic's on /v1/messages, stay.
+//  2. OpenAI's {"error":{…}} with fields of the right types stays, byte for byte. A number in code (vLLM, llama-server) becomes OpenAI's
+//     code, or null.
+//  3. A flat {"message":…} (SGLang, older vLLM), {"error":"text"} (Ollama) and {"detail":…} (FastAPI) are wrapped.
+//  4. Any other text but HTML becomes the message.
+//  5. From status 500, texts name paths, addresses and inputs: clients learn only that the server failed or is busy.
 func failure(path string, status int, body []byte) []byte {
 	e, right := understood(path, status, body)
 	switch {
@@ -48,10 +43,8 @@ func failure(path string, status int, body []byte) []byte {
 	return e.Body(api.ShapeOf(path))
 }
 
-// isMessages reports whether a path belongs to Anthropic's API.
 func isMessages(path string) bool { return api.ShapeOf(path) == api.ShapeMessages }
 
-// understood parses a server's error, and reports whether its shape is right for the path.
 func understood(path string, status int, body []byte) (e *api.Error, right bool) {
 	var outer struct {
 		Error  json.RawMessage `json:"error"`
@@ -79,7 +72,7 @@ func understood(path string, status int, body []byte) (e *api.Error, right bool)
 	return e, right
 }
 
-// proper reports whether c is an OpenAI error object: message and type are strings, and param and code are strings or null.
+// proper reports whether c has OpenAI's types.
 func (c complaint) proper() bool {
 	for _, raw := range []json.RawMessage{c.Message, c.Type} {
 		if _, isText := str(raw); !isText {
@@ -94,7 +87,7 @@ func (c complaint) proper() bool {
 	return true
 }
 
-// into copies the fields that are strings; any other message is copied as JSON.
+// into copies the strings; any other message is copied as JSON.
 func (c complaint) into(e *api.Error) {
 	var isText bool
 	if e.Message, isText = str(c.Message); !isText {
@@ -107,7 +100,7 @@ func (c complaint) into(e *api.Error) {
 
 func str(raw json.RawMessage) (string, bool) { return text(raw, len(raw) > 0) }
 
-// detail decodes FastAPI's detail: a text, or a list of errors with their places.
+// detail decodes FastAPI's detail.
 func detail(raw json.RawMessage) (message, param string) {
 	if s, isText := str(raw); isText {
 		return s, ""
@@ -128,7 +121,6 @@ func detail(raw json.RawMessage) (message, param string) {
 	return list[0].Message, param
 }
 
-// readable returns the message for a body that is no known JSON.
 func readable(status int, body []byte) string {
 	s := strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), 500)]), "\uFFFD"))
 	if s == "" || strings.HasPrefix(s, "<") {

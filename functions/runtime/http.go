@@ -18,15 +18,14 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// httpServer runs any HTTP server, whether it serves models or not. It is up when its probe succeeds, or, without a probe, when it
-// accepts connections. It does not sleep in place: asleep there is no process. It has no canary, since its answers can't be judged.
+// httpServer runs any HTTP server. It is up when its probe succeeds or, without one, when it accepts connections. It does not sleep in
+// place, and has no canary.
 type httpServer struct {
 	Plain
 	server command
 	http   *http.Client
 }
 
-// probeTimeout bounds one attempt of a probe.
 const probeTimeout = 5 * time.Second
 
 func newHTTP(cfg Config, c *client) (Runtime, error) {
@@ -34,17 +33,15 @@ func newHTTP(cfg Config, c *client) (Runtime, error) {
 	return &httpServer{server: command{server{cfg: cfg, client: c}}, http: client}, nil
 }
 
-// Traits returns only Readiness, if there is a probe: its sleep is a stop of its process.
 func (r *httpServer) Traits() Traits {
 	return Traits{Readiness: r.server.cfg.ProbePath != "" || len(r.server.cfg.ProbeCommand) > 0}
 }
 
-// Launch starts the command with its port in PORT, and in place of $(PORT).
 func (r *httpServer) Launch(model string) (Launch, error) {
 	return r.server.Launch(model)
 }
 
-// Probe runs the probe's command, or requests its path, as Kubernetes does: 200 to 399 is success. Without either it connects.
+// Probe takes 200 to 399 for success, as Kubernetes does.
 func (r *httpServer) Probe(ctx context.Context, e api.Endpoint) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -81,26 +78,18 @@ func (r *httpServer) Probe(ctx context.Context, e api.Endpoint) error {
 	return nil
 }
 
-// Canary is a probe.
 func (r *httpServer) Canary(ctx context.Context, e api.Endpoint, _ api.ModelName) (Answer, error) {
 	return Answer{}, r.Probe(ctx, e)
 }
 
-// Sleep is not supported.
-func (r *httpServer) Sleep(context.Context, api.Endpoint, api.Level) error {
-	return fmt.Errorf("put the server to sleep in place: it can only be stopped: %w", errors.ErrUnsupported)
-}
-
-// Wake is a probe: it never slept in place.
 func (r *httpServer) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
 	return r.Canary(ctx, e, "")
 }
 
-// Keyed is a [Runtime] whose server requires a key that this instance has made. Code other than the runtime sends requests to it through
-// [WithKey].
+// Keyed is a [Runtime] whose server requires a key, see [WithKey].
 type Keyed interface{ Key() string }
 
-// WithKey returns a transport that adds the key to requests; without a key it changes nothing.
+// WithKey returns a transport that adds k's key, if there is one.
 func WithKey(by http.RoundTripper, k Keyed) http.RoundTripper { return withKey{by, k} }
 
 type withKey struct {
@@ -115,16 +104,15 @@ func (t withKey) RoundTrip(r *http.Request) (*http.Response, error) {
 		out.Header["Authorization"] = []string{"Bearer " + key}
 		r = &out
 	}
-	return t.by.RoundTrip(r) // the wrapped transport
+	return t.by.RoundTrip(r)
 }
 
-// keyFile is a file in an instance's folder that gives a server its key as an option: everybody on the machine can read a command line.
-// It outlives the process that made it, as the server may.
+// keyFile is a server's configuration file with its key, which a command line would show. It outlives this process, as the server may.
 type keyFile struct {
 	path, option string
 
 	mu  sync.Mutex // guards key
-	key string     // empty: not read yet, or there is none
+	key string     // empty: not read, or none
 }
 
 // make creates the file, unless it exists.
@@ -138,14 +126,13 @@ func (f *keyFile) make() error {
 	return nil
 }
 
-// Key returns the key, or "" if none was made.
 func (f *keyFile) Key() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.key == "" {
 		raw, err := os.ReadFile(f.path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "" // the server will report the missing key
+			return "" // the server reports it
 		}
 		f.key = strings.TrimSpace(strings.TrimPrefix(string(raw), f.option+":"))
 	}

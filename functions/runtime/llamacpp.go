@@ -18,11 +18,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// llamaCpp runs llama.cpp's llama-server, with one model, on a Unix socket, which it accepts as a host whose name ends with .sock.
+// llamaCpp runs llama.cpp's llama-server, with one model, on a Unix socket: a host whose name ends with .sock. It does not sleep in place.
 //
-// It does not sleep in place: with one model it has no call for it (its router mode has one, which also ends a process). Adapters are
-// given at its start with --lora. It applies all of them to a request without the field "lora", whatever --lora-init-without-apply says
-// (b11434). So each request gets that field, with the adapter that "model" names, or none (llama.cpp, tools/server/README.md).
+// It applies all adapters to a request without the field "lora", whatever --lora-init-without-apply says (b11434; tools/server/README.md).
+// So each request gets that field, with the adapter that "model" names, or none.
 type llamaCpp struct {
 	server
 }
@@ -70,7 +69,7 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 		if strings.Contains(a.Path, "://") {
 			return Launch{}, fmt.Errorf("runtime llamacpp: adapter %s: it takes adapters at its start only, as GGUF files: give the path of one, not %s", a.Name, a.Path)
 		}
-		if strings.Contains(a.Path, ",") { // it would count as two, and the next adapters would be mixed up
+		if strings.Contains(a.Path, ",") { // it would count as two, and mix up the next adapters
 			return Launch{}, fmt.Errorf("runtime llamacpp: adapter %s: llama-server cuts the path %s at its comma: rename the file", a.Name, a.Path)
 		}
 		args = append(args, "--lora", a.Path)
@@ -78,8 +77,7 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 	return r.launch(e, args, nil)
 }
 
-// ggufFile returns the file to load: the path itself, or the model in the folder, as one file or in shards. An image projector does not
-// count as a model.
+// ggufFile returns path itself, or the only model in that folder, as one file or in shards.
 func ggufFile(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -102,7 +100,7 @@ func ggufFile(path string) (string, error) {
 	return models[0], nil
 }
 
-// scales returns the field "lora" that applies only the adapter of that name.
+// scales returns the field "lora" that applies only that adapter.
 func (r *llamaCpp) scales(name string) []byte {
 	text := []byte("[")
 	for i, a := range r.cfg.Spec.Adapters {
@@ -116,7 +114,7 @@ func (r *llamaCpp) scales(name string) []byte {
 	return text
 }
 
-// Request applies only the adapter that "model" names. llama-server drops "lora" from Anthropic's requests.
+// Request refuses adapters of Anthropic's requests, in which llama-server drops "lora".
 func (r *llamaCpp) Request(path string, body *jsonfield.Object) *api.Error {
 	if adapters := r.cfg.Spec.Adapters; len(adapters) > 0 {
 		asked, _ := modelOf(body)
@@ -129,7 +127,7 @@ func (r *llamaCpp) Request(path string, body *jsonfield.Object) *api.Error {
 	return nil
 }
 
-// Probe first resets the adapters of a server that it has started, so that requests without "lora" use none.
+// Probe resets the adapters of a server that it has started.
 func (r *llamaCpp) Probe(ctx context.Context, e api.Endpoint) error {
 	if len(r.cfg.Spec.Adapters) > 0 && r.cfg.Spec.Endpoint == "" {
 		if _, err := r.client.call(ctx, http.MethodPost, e, "/lora-adapters", json.RawMessage(r.scales(""))); err != nil {
@@ -139,7 +137,6 @@ func (r *llamaCpp) Probe(ctx context.Context, e api.Endpoint) error {
 	return r.server.Probe(ctx, e)
 }
 
-// LoadAdapter accepts only those that the server was started with.
 func (r *llamaCpp) LoadAdapter(_ context.Context, _ api.Endpoint, a api.Adapter) error {
 	if slices.ContainsFunc(r.cfg.Spec.Adapters, func(d api.Adapter) bool { return d.Name == a.Name }) {
 		return nil
@@ -152,22 +149,21 @@ func (r *llamaCpp) Signals(ctx context.Context, e api.Endpoint) (Signals, error)
 	if err != nil {
 		return s, err
 	}
-	s.MaxAdapters = len(r.cfg.Spec.Adapters) // any of them in any request
+	s.MaxAdapters = len(r.cfg.Spec.Adapters)
 	r.readSlots(ctx, e, &s)
 	s.complete()
 	return s, nil
 }
 
-// readSlots adds what the metrics lack: the slots' capacity in tokens, and the tokens in them. Servers before 2026 do not report the
-// latter.
+// readSlots adds what servers before 2026 do not report.
 func (r *llamaCpp) readSlots(ctx context.Context, e api.Endpoint, s *Signals) {
 	var slots []struct {
 		Context    float64  `json:"n_ctx"`
 		Processing bool     `json:"is_processing"`
-		Tokens     *float64 `json:"n_prompt_tokens"` // the tokens in the slot, including generated ones
+		Tokens     *float64 `json:"n_prompt_tokens"` // including generated ones
 	}
 	if r.client.ask(ctx, http.MethodGet, e, "/slots", nil, &slots) != nil || len(slots) == 0 {
-		return // it was started without --slots
+		return // without --slots
 	}
 	capacity, tokens := 0.0, 0.0
 	for _, slot := range slots {

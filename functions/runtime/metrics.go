@@ -18,24 +18,23 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// metricNames are the names of a server's metrics. Several names, between spaces, are those of different versions: the first that exists
-// counts.
+// metricNames are the names of a server's metrics. Of several names, between spaces, the first that exists counts.
 type metricNames struct {
 	running, waiting, usage  string
 	prompt, generated        string
 	tokens, queued, capacity string
-	times                    map[string]string // histograms, by their names in Signals.Times
-	prompts                  string            // histogram of the prompts' tokens; with the time of prefills it gives the time per token
-	blockTokens, blocks      string            // gauges
-	cached                   string            // gauge: blocks in the prefix cache
-	cacheInfo                string            // has the block's size and number as labels
-	sizeLabel, numberLabel   string            // of cacheInfo
-	adapters                 string            // has lists of adapters as labels, and a time as its value
-	runningLabel, waitLabel  string            // of adapters
-	maxLabel                 string            // of adapters
+	times                    map[string]string // histograms, by Signals.Times' names
+	prompts                  string
+	blockTokens, blocks      string
+	cached                   string // blocks in the prefix cache
+	cacheInfo                string // with sizeLabel and numberLabel
+	sizeLabel, numberLabel   string
+	adapters                 string // lists of adapters as labels, a time as value
+	runningLabel, waitLabel  string
+	maxLabel                 string
 }
 
-// vLLM renamed gpu_cache_usage_perc with its V1 engine (vLLM documentation, "Metrics"). Rouse's engine uses its names too.
+// vLLM renamed gpu_cache_usage_perc with its V1 engine. Rouse's engine uses vLLM's names.
 var vllmMetrics = metricNames{
 	running: "vllm:num_requests_running", waiting: "vllm:num_requests_waiting",
 	usage:  "vllm:kv_cache_usage_perc vllm:gpu_cache_usage_perc",
@@ -73,7 +72,6 @@ var llamaCppMetrics = metricNames{
 	prompt: "llamacpp:prompt_tokens_total", generated: "llamacpp:tokens_predicted_total",
 }
 
-// scrape reads the server's metrics with the first of the sets of names that occurs.
 func scrape(ctx context.Context, c *client, e api.Endpoint, known ...metricNames) (Signals, error) {
 	raw, err := c.call(ctx, http.MethodGet, e, "/metrics", nil)
 	switch {
@@ -124,8 +122,7 @@ func (n metricNames) read(found promtext.Families) Signals {
 	return s
 }
 
-// groups returns a family's values by engine, of several that serve the model together. The ranks of one engine report the same, so the
-// largest stands for them.
+// groups returns a family's values by engine. An engine's ranks report the same: the largest counts.
 func groups(f *dto.MetricFamily) map[string]float64 {
 	out := map[string]float64{}
 	if f == nil {
@@ -164,7 +161,7 @@ func mean(f *dto.MetricFamily) float64 {
 	return sum(f) / float64(n)
 }
 
-// cache returns a block's size, and the number of blocks of all engines.
+// cache returns a block's size, and the number of all engines' blocks.
 func cache(f *dto.MetricFamily, sizeLabel, numberLabel string) (size, number float64) {
 	sizes, numbers := &dto.MetricFamily{}, &dto.MetricFamily{}
 	for _, m := range f.Metric {
@@ -181,7 +178,7 @@ func cache(f *dto.MetricFamily, sizeLabel, numberLabel string) (size, number flo
 	return mean(sizes), sum(numbers)
 }
 
-// readAdapters reads the newest entry: each set of adapters leaves one, and its value is its time.
+// readAdapters reads the newest entry: each set of adapters leaves one, whose value is its time.
 func (n metricNames) readAdapters(f *dto.MetricFamily, s *Signals) {
 	var newest *dto.Metric
 	for _, m := range f.Metric {
@@ -193,7 +190,7 @@ func (n metricNames) readAdapters(f *dto.MetricFamily, s *Signals) {
 		return
 	}
 	s.RunningAdapters, s.WaitingAdapters = list(promtext.Label(newest, n.runningLabel)), list(promtext.Label(newest, n.waitLabel))
-	s.MaxAdapters, _ = strconv.Atoi(promtext.Label(newest, n.maxLabel)) // 0: unknown
+	s.MaxAdapters, _ = strconv.Atoi(promtext.Label(newest, n.maxLabel))
 }
 
 func list(s string) []string {
@@ -210,7 +207,6 @@ func value(m *dto.Metric) float64 {
 	return m.Untyped.GetValue()
 }
 
-// Report asks for the usage of a stream, at its end and with each chunk.
 func (r *engine) Report(path string, body *jsonfield.Object) relay.Asked {
 	asked := reportUsage(path, body, true, false)
 	if !asked.Chunk {
@@ -219,7 +215,7 @@ func (r *engine) Report(path string, body *jsonfield.Object) relay.Asked {
 	return asked
 }
 
-// Report does as for the engine. vLLM puts its fingerprint into the last chunk, which is the one with the usage if that is asked for.
+// Report expects vLLM's fingerprint in the last chunk, which has the usage if that is asked for.
 func (r *vllm) Report(path string, body *jsonfield.Object) relay.Asked {
 	if has(r.cfg.Spec.Args, "--enable-force-include-usage") { // all clients get it
 		return relay.Asked{}
@@ -229,8 +225,7 @@ func (r *vllm) Report(path string, body *jsonfield.Object) relay.Asked {
 	return asked
 }
 
-// Report does as for the engine. SGLang reports the usage with each chunk even without one at the end. Its chat chunks with text omit
-// empty fields; all others write null.
+// Report expects usage with each chunk even without one at the end. SGLang's chat chunks with text omit empty fields; others write null.
 func (r *sglang) Report(path string, body *jsonfield.Object) relay.Asked {
 	before, _ := body.Find("stream_options")
 	asked := reportUsage(path, body, true, has(r.cfg.Spec.Args, "--stream-response-default-include-usage"))
@@ -243,12 +238,11 @@ func (r *sglang) Report(path string, body *jsonfield.Object) relay.Asked {
 	return asked
 }
 
-// Report asks for the usage at the end; a server's other abilities are unknown.
 func (s *server) Report(path string, body *jsonfield.Object) relay.Asked {
 	return reportUsage(path, body, false, false)
 }
 
-// Report asks for the usage at the end; Ollama has no more. Then each chunk of a completion has an empty usage.
+// Report expects an empty usage in each chunk of a completion.
 func (r *ollama) Report(path string, body *jsonfield.Object) relay.Asked {
 	if body.Err() != nil {
 		return relay.Asked{}
@@ -260,7 +254,6 @@ func (r *ollama) Report(path string, body *jsonfield.Object) relay.Asked {
 	return asked
 }
 
-// Report asks for timings with each chunk, which have the tokens; by default only the last chunk has them.
 func (r *llamaCpp) Report(path string, body *jsonfield.Object) relay.Asked {
 	switch path {
 	case "/v1/chat/completions", "/v1/completions", "/v1/responses", "/completion", "/infill":
@@ -277,14 +270,12 @@ func (r *llamaCpp) Report(path string, body *jsonfield.Object) relay.Asked {
 	return relay.Asked{Field: "timings"}
 }
 
-// Options of a stream.
 const (
 	atEnd    = "include_usage"
 	withEach = "continuous_usage_stats"
 )
 
-// reportUsage asks for the usage of a stream of OpenAI's API. If each is true it is reported with each chunk, as vLLM and SGLang can.
-// always says that the server reports it at the end unasked.
+// reportUsage asks for a stream's usage, with each in each chunk. always: the server reports it at the end unasked.
 func reportUsage(path string, body *jsonfield.Object, each, always bool) (asked relay.Asked) {
 	stream, _ := body.Find("stream")
 	if path != "/v1/chat/completions" && path != "/v1/completions" || string(stream) != "true" {
@@ -313,7 +304,7 @@ func reportUsage(path string, body *jsonfield.Object, each, always bool) (asked 
 	return asked
 }
 
-// switched returns a field that is true, false or null; known is false for any other value.
+// switched returns a field that is true, false or null; known: it is.
 func switched(options *jsonfield.Object, name string) (on, known bool) {
 	v, found := options.Find(name)
 	return string(v) == "true", !found || string(v) == "true" || string(v) == "false" || string(v) == "null"

@@ -11,8 +11,7 @@ import (
 
 const maxModelfile = 1 << 20
 
-// readModelfile reads a Modelfile (Ollama's documentation, "Modelfile Reference"): FROM, TEMPLATE, SYSTEM, PARAMETER, ADAPTER, LICENSE,
-// MESSAGE, RENDERER, PARSER and REQUIRES. Values are on a line, in quotes, or in three quotes over lines.
+// readModelfile reads a Modelfile (Ollama's documentation, "Modelfile Reference").
 func readModelfile(path string) (*recipe, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -38,10 +37,10 @@ func readModelfile(path string) (*recipe, error) {
 type instruction struct {
 	line          int
 	word          string // in upper case
-	first, second string // PARAMETER and MESSAGE have two
+	first, second string
 }
 
-// parseModelfile reads a Modelfile; paths in it are relative to dir.
+// parseModelfile takes paths relative to dir.
 func parseModelfile(s, dir string) (*recipe, error) {
 	r := &recipe{fields: map[string]any{}}
 	list, err := instructions(s)
@@ -97,7 +96,6 @@ func (r *recipe) add(i instruction, dir string) error {
 	return nil
 }
 
-// addModel handles FROM: a file, a folder with one, or a name.
 func (r *recipe) addModel(from, dir string) error {
 	if r.from != "" {
 		return errors.New("FROM: there is one already that names a model")
@@ -125,7 +123,7 @@ func (r *recipe) addModel(from, dir string) error {
 	if r.files == nil {
 		r.files = map[string]string{}
 	}
-	r.files[fmt.Sprintf("model-%d.gguf", len(r.files))] = path // a second one is a projector
+	r.files[fmt.Sprintf("model-%d.gguf", len(r.files))] = path // the second is a projector
 	return nil
 }
 
@@ -136,7 +134,6 @@ func inDir(path, dir string) string {
 	return filepath.Join(dir, path)
 }
 
-// scalar returns s as the type that it looks like.
 func scalar(s string) any {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
 		return n
@@ -213,7 +210,7 @@ func cutWord(s string) (word, rest string) {
 	return s[:i], strings.TrimSpace(s[i:])
 }
 
-// longValue reads up to three quotes. begun is the rest of the value's first line, after the following text.
+// longValue reads up to three quotes; begun is the rest of its first line, after the following text.
 func longValue(begun, after string) (value, rest string, lines int, err error) {
 	if value, _, found := strings.Cut(begun, `"""`); found {
 		return value, after, 0, nil

@@ -12,14 +12,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// names are the clients' names of a server's model, and the server's own. It is safe for many goroutines.
+// names are the clients' names of a model, and the server's own. It is safe for many goroutines.
 type names struct {
-	clients []string // the first is the model's own
-	// learn says that the server is asked for its name of the model; else it accepts each of the clients' names.
+	clients []string // the model's own first
+	// learn: the server is asked for its name; else it accepts the clients'.
 	learn bool
-	// declared is the server's name if the function gives it, else empty.
+	// declared is the server's name in the function's declaration.
 	declared string
-	own      atomic.Pointer[ownName] // nil: not known yet, or not needed
+	own      atomic.Pointer[ownName] // nil: unknown, or not needed
 }
 
 type ownName struct {
@@ -27,7 +27,6 @@ type ownName struct {
 	json []byte
 }
 
-// clientNames returns the model's name, its aliases and the default, each once.
 func clientNames(cfg Config) []string {
 	out := []string{string(cfg.Model)}
 	for _, n := range append(slices.Clone(cfg.Aliases), api.DefaultModel) {
@@ -38,20 +37,18 @@ func clientNames(cfg Config) []string {
 	return out
 }
 
-// set sets the server's own name; empty: it is not known.
 func (n *names) set(own string) {
 	if own == "" {
 		n.own.Store(nil)
 		return
 	}
-	raw, _ := json.Marshal(own) // strings always marshal
+	raw, _ := json.Marshal(own)
 	n.own.Store(&ownName{own, raw})
 }
 
-// forget makes the next launch learn the name again.
 func (n *names) forget() { n.set(n.declared) }
 
-// at returns the name for calls to the server: its own, else the first that it lists, else the clients'.
+// at returns the name for calls to the server.
 func (n *names) at(ctx context.Context, c *client, e api.Endpoint) (string, error) {
 	if own := n.own.Load(); own != nil {
 		return own.name, nil
@@ -70,10 +67,9 @@ func (n *names) at(ctx context.Context, c *client, e api.Endpoint) (string, erro
 	return model, nil
 }
 
-// known reports whether clients may use the name.
 func (n *names) known(name string) bool { return slices.Contains(n.clients, name) }
 
-// rename replaces the client's name in the body's field "model" by the server's own. Any other name is left to the server.
+// rename replaces a client's name in "model" by the server's own.
 func (n *names) rename(body *jsonfield.Object) {
 	own := n.own.Load()
 	if own == nil {
@@ -98,16 +94,15 @@ func none(raw []byte, found bool) bool {
 	return !found || string(raw) == "null" || string(raw) == `""`
 }
 
-// named is rename for a server that requires the model's name in each request of OpenAI's API: a function's clients may leave it out.
+// named also sets a missing name.
 func (n *names) named(path string, body *jsonfield.Object) {
-	if own := n.own.Load(); own != nil && strings.HasPrefix(path, "/v1/") && none(body.Find("model")) {
+	if own := n.own.Load(); own != nil && strings.HasPrefix(path, "/v1/") && !isForm(body.Bytes()) && none(body.Find("model")) {
 		body.Set("model", own.json)
 		return
 	}
 	n.rename(body)
 }
 
-// modelOf returns the body's field "model", and reports whether it is a string.
 func modelOf(body *jsonfield.Object) (name string, found bool) { return text(body.Find("model")) }
 
 func text(raw []byte, found bool) (string, bool) {
@@ -119,7 +114,6 @@ func text(raw []byte, found bool) (string, bool) {
 	return s, err == nil
 }
 
-// unknownModel returns the error for a name that clients may not use.
 func unknownModel(name string, n *names) *api.Error {
 	return &api.Error{
 		Status: 404, Code: api.CodeModelNotFound, Param: "model",
@@ -128,6 +122,6 @@ func unknownModel(name string, n *names) *api.Error {
 }
 
 func quote(s string) string {
-	raw, _ := json.Marshal(s) // strings always marshal
+	raw, _ := json.Marshal(s)
 	return string(raw)
 }

@@ -18,15 +18,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// ollama runs "ollama serve" for one model, on a port of 127.0.0.1. Its options are environment variables; its home is a folder of the
-// instance.
+// ollama runs "ollama serve" for one model, on a port of 127.0.0.1, with a folder of the instance as its home.
 //
-// It sleeps by unloading its model and wakes by loading it. At both levels only the kernel's cache of the file keeps the weights. Any
-// request could do both, by its field keep_alive, or by naming another model in place of ours: the field is removed, other models are
-// refused.
+// It sleeps by unloading its model, whatever the level. Requests could do that too, by keep_alive or by naming another model: the field is
+// removed, other models are refused.
 //
-// [ollamaModel] resolves the model. If Ollama does not have it, it is created after the server listens. For a sidecar, set
-// OLLAMA_KEEP_ALIVE=-1 there: requests by the OpenAI API reset the time to the server's own setting.
+// [ollamaModel] resolves the model; what Ollama lacks is created once it listens. A sidecar needs OLLAMA_KEEP_ALIVE=-1: the OpenAI API's
+// requests reset the time to the server's setting.
 type ollama struct {
 	server
 	maker maker
@@ -34,7 +32,7 @@ type ollama struct {
 	mu     sync.Mutex // guards the fields below, which belong to this launch
 	origin origin
 	ready  bool // the server has the model
-	embeds bool // the model can't generate
+	embeds bool // it can't generate
 }
 
 var ollamaReserved = because(
@@ -64,7 +62,6 @@ func newOllama(cfg Config, c *client) (Runtime, error) {
 	return r, nil
 }
 
-// expectedName returns the server's name of the model, as far as the reference tells.
 func (r *ollama) expectedName() string {
 	model := r.cfg.Spec.Model
 	if name, found := strings.CutPrefix(model, "ollama://"); found {
@@ -78,7 +75,6 @@ func (r *ollama) expectedName() string {
 
 func (r *ollama) Traits() Traits { return Traits{Reuses: true, Sleeps: true, Deepens: true} }
 
-// home returns the folder for Ollama's own files: its identity, and created models.
 func (r *ollama) home() string { return filepath.Join(r.cfg.Dir, "ollama") }
 
 func (r *ollama) Launch(model string) (Launch, error) {
@@ -93,7 +89,7 @@ func (r *ollama) Launch(model string) (Launch, error) {
 	if err := os.MkdirAll(r.home(), 0o700); err != nil {
 		return Launch{}, fmt.Errorf("runtime ollama: %w", err)
 	}
-	e, port, err := loopback()
+	e, port, err := loopback(0)
 	if err != nil {
 		return Launch{}, err
 	}
@@ -118,7 +114,6 @@ func (r *ollama) parallel() []string {
 	return []string{"OLLAMA_NUM_PARALLEL=" + strconv.Itoa(r.cfg.Concurrency)}
 }
 
-// begin resets the state for a launch with a model.
 func (r *ollama) begin(from origin) {
 	r.client.forget()
 	r.mu.Lock()
@@ -127,7 +122,7 @@ func (r *ollama) begin(from origin) {
 	r.set(from.name)
 }
 
-// store returns the folders of existing models: the environment's, else the defaults of Ollama's command line and Linux package.
+// store returns where models may be: the environment's folder, else the defaults of Ollama's command line and Linux package.
 func (r *ollama) store() []string {
 	env := slices.Concat(r.cfg.Env, r.cfg.Spec.Env)
 	if dir := process.Variable(env, "OLLAMA_MODELS"); dir != "" {
@@ -140,13 +135,11 @@ func (r *ollama) store() []string {
 	return append(dirs, "/usr/share/ollama/.ollama/models")
 }
 
-// Probe loads the model if need be, and makes it generate or embed a token.
 func (r *ollama) Probe(ctx context.Context, e api.Endpoint) error {
 	_, err := r.ask(ctx, e, probePrompt, map[string]any{"num_predict": 1})
 	return err
 }
 
-// Canary loads the model if need be, and asks it the canary.
 func (r *ollama) Canary(ctx context.Context, e api.Endpoint, _ api.ModelName) (Answer, error) {
 	if r.cfg.CanaryTokens <= 0 {
 		return Answer{}, r.Probe(ctx, e)
@@ -154,7 +147,6 @@ func (r *ollama) Canary(ctx context.Context, e api.Endpoint, _ api.ModelName) (A
 	return r.ask(ctx, e, canaryPrompt, map[string]any{"num_predict": r.cfg.CanaryTokens, "temperature": 0, "seed": 1})
 }
 
-// ask sends a prompt to the model, to generate or to embed.
 func (r *ollama) ask(ctx context.Context, e api.Endpoint, prompt string, options map[string]any) (Answer, error) {
 	name, err := r.ensure(ctx, e)
 	if err != nil {
@@ -179,7 +171,7 @@ func (r *ollama) ask(ctx context.Context, e api.Endpoint, prompt string, options
 	return answer, nil
 }
 
-// ensure creates the model if the server does not have it, and returns its name.
+// ensure creates a missing model, and returns its name.
 func (r *ollama) ensure(ctx context.Context, e api.Endpoint) (string, error) {
 	r.mu.Lock()
 	from, ready := r.origin, r.ready
@@ -194,7 +186,7 @@ func (r *ollama) ensure(ctx context.Context, e api.Endpoint) (string, error) {
 	case Missing(err):
 		err = fmt.Errorf("the server does not have the model %s: pull it there, or set the reference ollama://%s to have it fetched: %w", from.name, from.name, err)
 	case err != nil && !answered(err) && from.recipe != nil:
-		// While it does not listen yet, compute the digests.
+		// Until it listens, compute the digests.
 		err = errors.Join(err, r.maker.measure(ctx, from.recipe))
 	}
 	if err != nil {
@@ -239,13 +231,12 @@ func (r *ollama) embed(ctx context.Context, e api.Endpoint, name, prompt string)
 	return inNumbers("/api/embed", answer.Embeddings[0]), nil
 }
 
-// Pauses between checks of the loaded models. Ollama lists them without taking a lock.
 const (
 	firstLook  = 5 * time.Millisecond
 	laterLooks = 100 * time.Millisecond
 )
 
-// Sleep unloads the model and blocks until its runner has ended.
+// Sleep blocks until the model's runner has ended.
 func (r *ollama) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
 	r.mu.Lock()
 	name := r.origin.name
@@ -268,16 +259,14 @@ func (r *ollama) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()
 	return r.Canary(ctx, e, "")
 }
 
-// ollamaListed is an entry of /api/ps or /api/tags.
 type ollamaListed struct {
 	Name    string           `json:"name"`
 	Model   string           `json:"model"`
-	Size    api.Bytes        `json:"size"`           // in memory, or of the files
-	Context int              `json:"context_length"` // of one request; of /api/ps since Ollama 0.11
+	Size    api.Bytes        `json:"size"`           // in memory (/api/ps), or of the files
+	Context int              `json:"context_length"` // of one request; in /api/ps since Ollama 0.11
 	Details api.ModelDetails `json:"details"`
 }
 
-// Describe implements [Describer].
 func (r *ollama) Describe(ctx context.Context, e api.Endpoint) (facts api.ModelFacts, err error) {
 	r.mu.Lock()
 	name := r.origin.name
@@ -293,12 +282,11 @@ func (r *ollama) Describe(ctx context.Context, e api.Endpoint) (facts api.ModelF
 	return facts, err
 }
 
-// loaded returns a model's entry if it is in memory, else nil.
+// loaded returns nil for a model that is not in memory.
 func (r *ollama) loaded(ctx context.Context, e api.Endpoint, name string) (*ollamaListed, error) {
 	return r.listed(ctx, e, "/api/ps", name)
 }
 
-// listed returns a model's entry in the list at path, or nil.
 func (r *ollama) listed(ctx context.Context, e api.Endpoint, path, name string) (*ollamaListed, error) {
 	var list struct {
 		Models []ollamaListed `json:"models"`
@@ -314,10 +302,10 @@ func (r *ollama) listed(ctx context.Context, e api.Endpoint, path, name string) 
 	return nil, nil
 }
 
-// alone are the model families whose requests Ollama runs one at a time, whatever its settings (Ollama 0.17, server/sched.go).
+// alone are the families whose requests Ollama runs one at a time, whatever its settings (Ollama 0.17, server/sched.go).
 var alone = []string{"mllama", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_omni"}
 
-// Signals returns the number of tokens that the KV cache holds: one context per concurrent request. Ollama reports nothing else.
+// Signals returns the KV cache's tokens, one context per concurrent request: Ollama reports nothing else.
 func (r *ollama) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
 	r.mu.Lock()
 	name, embeds := r.origin.name, r.embeds

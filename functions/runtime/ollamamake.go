@@ -24,14 +24,13 @@ type maker struct {
 	digests map[string]measured // by path
 }
 
-// measured is the digest of a file that had this size and time.
 type measured struct {
 	size   int64
 	time   time.Time
 	digest string
 }
 
-// make gives the server the recipe's files, without a copy if its store is reachable, and lets it create the model.
+// make makes no copy if the server's store is reachable.
 func (m *maker) make(ctx context.Context, e api.Endpoint, from origin) error {
 	request := maps.Clone(from.recipe.fields)
 	if request == nil {
@@ -60,7 +59,6 @@ func (m *maker) make(ctx context.Context, e api.Endpoint, from origin) error {
 	return nil
 }
 
-// measure computes the digests of a recipe's files ahead of time.
 func (m *maker) measure(ctx context.Context, r *recipe) error {
 	for _, files := range []map[string]string{r.files, r.adapters} {
 		for _, path := range files {
@@ -72,7 +70,6 @@ func (m *maker) measure(ctx context.Context, r *recipe) error {
 	return nil
 }
 
-// give adds a file to the server's blobs and returns its digest.
 func (m *maker) give(ctx context.Context, e api.Endpoint, path, store string) (string, error) {
 	digest, err := m.digest(ctx, path)
 	if err != nil {
@@ -101,7 +98,6 @@ func (m *maker) give(ctx context.Context, e api.Endpoint, path, store string) (s
 	return digest, err
 }
 
-// digest returns a file's SHA-256, cached while its size and time stay the same.
 func (m *maker) digest(ctx context.Context, path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -15,31 +15,28 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// origin is a resolved model reference.
 type origin struct {
-	name   string  // the server's name of the model
+	name   string
 	store  string  // OLLAMA_MODELS
 	recipe *recipe // how to create the model; nil: the store has it
 }
 
-// recipe describes how to create a model.
 type recipe struct {
 	from     string            // a model of the store; empty: made of files
 	files    map[string]string // by their names for the server
-	adapters map[string]string // likewise
-	fields   map[string]any    // further fields of the request
+	adapters map[string]string
+	fields   map[string]any
 }
 
 // ollamaModel resolves a model, as declared or fetched:
 //
-//  1. a name, of a model in one of the stores;
-//  2. a folder with manifests/ and blobs/: a store, with the model in it;
-//  3. a folder with a Modelfile or with one GGUF file: like that file;
-//  4. a GGUF file: a model is created from it, with the template inside it;
+//  1. a name of a model in one of the stores;
+//  2. a folder with manifests/ and blobs/: a store;
+//  3. a folder with a Modelfile or one GGUF file: that file;
+//  4. a GGUF file, from which a model is created;
 //  5. another file: a Modelfile.
 //
-// name is the name for a model that the reference does not name. own is a folder for the
-// store of a created model; an existing one is replaced.
+// name is for a model that the reference does not name; own, which is removed first, is the folder for the store of a created model.
 func ollamaModel(model, name string, stores []string, own string) (origin, error) {
 	info, err := os.Stat(model)
 	if errors.Is(err, fs.ErrNotExist) && !isPath(model) { // 1.
@@ -79,7 +76,6 @@ func ollamaModel(model, name string, stores []string, own string) (origin, error
 	return origin{name: name, store: own, recipe: made}, nil
 }
 
-// madeName returns the name for a created model: the clients' name, if Ollama accepts it.
 func madeName(client string) string {
 	if validName().MatchString(client) {
 		return client
@@ -94,7 +90,7 @@ func canonical(name string) string {
 	return strings.ToLower(filepath.Join(dir, file))
 }
 
-// manifestPath returns the place of a model's manifest in a store. It includes the default host, namespace and tag that the name omits.
+// manifestPath includes the default host, namespace and tag that the name omits.
 func manifestPath(name string) (dir, tag string) {
 	name, tag = strings.TrimPrefix(name, "https://"), "latest"
 	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
@@ -123,7 +119,6 @@ func inStore(name string, stores []string) (origin, error) {
 		name, strings.Join(stores, " or "), name, name)
 }
 
-// isStore reports whether a folder has the layout of Ollama's store.
 func isStore(dir string) bool {
 	for _, part := range []string{"manifests", "blobs"} {
 		if info, err := os.Stat(filepath.Join(dir, part)); err != nil || !info.IsDir() {
@@ -133,7 +128,7 @@ func isStore(dir string) bool {
 	return true
 }
 
-// storeOf returns the model in a store: the one with the name, or the only one.
+// storeOf returns the model of that name in a store, or the only one.
 func storeOf(dir, name string) (origin, error) {
 	if from, err := inStore(name, []string{dir}); err == nil {
 		return from, nil
@@ -150,7 +145,6 @@ func storeOf(dir, name string) (origin, error) {
 	return origin{name: strings.Join(parts[:3], "/") + ":" + parts[3], store: dir}, nil
 }
 
-// fileIn returns the file in a folder that describes the model.
 func fileIn(dir string) (string, error) {
 	if at := filepath.Join(dir, "Modelfile"); checkRegular(at) == nil {
 		return at, nil
@@ -180,7 +174,7 @@ func IsGGUF(path string) (bool, error) {
 	return bytes.Equal(magic, []byte("GGUF")), nil
 }
 
-// borrow creates a store with a model of another one, without a copy. Models that are made from it stay out of the other store.
+// borrow links another store's model, so that models made from it stay out of that store.
 func borrow(name string, stores []string, own string) error {
 	from, err := inStore(name, stores)
 	if err != nil {
@@ -221,7 +215,6 @@ func borrow(name string, stores []string, own string) error {
 
 var digestForm = lazyregexp.New(`^sha256:[0-9a-f]{64}$`)
 
-// blobName returns the name of a blob's file in a store.
 func blobName(digest string) (string, error) {
 	if !digestForm().MatchString(digest) {
 		return "", fmt.Errorf("its manifest has the digest %q, which is no sha256", digest)
@@ -229,7 +222,7 @@ func blobName(digest string) (string, error) {
 	return strings.Replace(digest, ":", "-", 1), nil
 }
 
-// link makes to a hard link to a file or, across file systems, a symbolic link.
+// link makes to a hard link or, across file systems, a symbolic one.
 func link(from, to string) error {
 	from, err := filepath.EvalSymlinks(from)
 	if err != nil {

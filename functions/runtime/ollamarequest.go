@@ -9,8 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Request removes keep_alive, renames the limit of tokens to the field that Ollama reads, and sets Ollama's name of the model, also if
-// the client names none. Ollama ignores the case of fields and any text behind the object, so both are handled here.
+// Request sets the model's name even if the client names none. Ollama ignores the case of fields.
 func (r *ollama) Request(path string, body *jsonfield.Object) *api.Error {
 	switch raw := body.Bytes(); {
 	case len(bytes.TrimSpace(raw)) == 0:
@@ -30,7 +29,7 @@ func (r *ollama) Request(path string, body *jsonfield.Object) *api.Error {
 	}
 	name := "model"
 	raw, found := body.Find(name)
-	if none(raw, found) && strings.HasPrefix(path, "/api/") { // Ollama's own API has an old field too, and its command line writes both
+	if none(raw, found) && strings.HasPrefix(path, "/api/") { // the old field, which Ollama's command line sends too
 		if old, there := body.Find("name"); there {
 			name, raw, found = "name", old, true
 		}
@@ -52,7 +51,6 @@ func (r *ollama) Request(path string, body *jsonfield.Object) *api.Error {
 	return nil
 }
 
-// refuse returns an error if asked is no name of the model.
 func (r *ollama) refuse(asked string, own *ownName) *api.Error {
 	if r.known(strings.TrimSuffix(asked, ":latest")) || canonical(asked) == canonical(own.name) {
 		return nil
@@ -60,8 +58,7 @@ func (r *ollama) refuse(asked string, own *ownName) *api.Error {
 	return unknownModel(asked, &r.names)
 }
 
-// Stream asks for a stream if the client wants none: without one, Ollama's OpenAI API reports neither when the first token came nor how
-// long it generated.
+// Stream asks for a stream if the client wants none: else Ollama's OpenAI API does not report times.
 func (r *ollama) Stream(path string, body *jsonfield.Object) bool {
 	body.Fold = true
 	if path != "/v1/chat/completions" && path != "/v1/completions" || body.Err() != nil {
@@ -78,7 +75,7 @@ func (r *ollama) Stream(path string, body *jsonfield.Object) bool {
 	return true
 }
 
-// form is Request for a multipart form, used for audio: it renames the field "model".
+// form is Request for audio.
 func (r *ollama) form(body *jsonfield.Object) (refused *api.Error) {
 	own := r.own.Load()
 	if own == nil {
@@ -93,7 +90,7 @@ func (r *ollama) form(body *jsonfield.Object) (refused *api.Error) {
 	return refused
 }
 
-// promptOf replaces a prompt that is a list of one text, which OpenAI's API allows, by that text: Ollama accepts nothing else.
+// promptOf unwraps a list of one text, which OpenAI's API allows and Ollama does not.
 func promptOf(body *jsonfield.Object) {
 	raw, found := body.Find("prompt")
 	var list []json.RawMessage
@@ -105,7 +102,7 @@ func promptOf(body *jsonfield.Object) {
 	}
 }
 
-// limitOf renames max_completion_tokens, which Ollama ignores, to max_tokens, unless that is set too.
+// limitOf renames max_completion_tokens, which Ollama ignores.
 func limitOf(body *jsonfield.Object) {
 	if limit, found := body.Find("max_tokens"); !found || string(limit) == "null" {
 		body.Rename("max_completion_tokens", "max_tokens")

@@ -11,11 +11,9 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// reserved are options that the adapter sets itself, or that would change where or what the server serves; with advice on what to do
-// instead.
+// reserved are options that the adapter sets, or that change where or what the server serves, with advice.
 type reserved map[string]string
 
-// Advice for some options, whatever the server.
 const (
 	noAddress = "the function chooses where its runtime listens; remove it"
 	useModel  = "set the function's model reference instead"
@@ -30,7 +28,7 @@ const (
 	adapters  = "declare the adapters with the function instead"
 )
 
-// because builds the set from pairs: an advice, and the names that it is for, separated by spaces.
+// because takes pairs: an advice, and its names, separated by spaces.
 func because(pairs ...string) reserved {
 	r := reserved{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -41,16 +39,15 @@ func because(pairs ...string) reserved {
 	return r
 }
 
-// nowhere is a host that can't exist (RFC 6761): a server with it as the only allowed host fetches nothing.
+// nowhere can't exist (RFC 6761): as the only allowed host it lets a server fetch nothing.
 const nowhere = "media.invalid"
 
-// mediaDomains returns the option of vLLM and SGLang for the hosts that they may fetch from, by names without ports.
 func mediaDomains(hosts []string) []string {
 	args := []string{"--allowed-media-domains"}
 	for _, h := range hosts {
 		name, err := url.Parse("http://" + h)
 		if err != nil {
-			continue // it matches nothing
+			continue
 		}
 		args = append(args, name.Hostname())
 	}
@@ -60,7 +57,6 @@ func mediaDomains(hosts []string) []string {
 	return args
 }
 
-// without removes the reserved variables from an inherited environment, which was not chosen for this server.
 func (r reserved) without(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
@@ -68,7 +64,6 @@ func (r reserved) without(env []string) []string {
 	})
 }
 
-// refuse returns the error for the first reserved option or variable of the user.
 func (r reserved) refuse(spec api.Runtime) error {
 	for _, arg := range spec.Args {
 		if instead, found := r[option(arg)]; found {
@@ -84,7 +79,7 @@ func (r reserved) refuse(spec api.Runtime) error {
 	return nil
 }
 
-// option returns the documented name of an argument that is an option, else "": "--max_len=5" is --max-len.
+// option returns an option's documented name, else "": "--max_len=5" is --max-len.
 func option(arg string) string {
 	if !strings.HasPrefix(arg, "-") {
 		return ""
@@ -96,12 +91,11 @@ func option(arg string) string {
 	return name
 }
 
-// has reports whether one of the options is among args.
 func has(args []string, options ...string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool { return slices.Contains(options, option(arg)) })
 }
 
-// ValuesOf yields the index and the value of each of the named options in args.
+// ValuesOf yields index and value of each of the named options.
 func ValuesOf(args []string, names ...string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		for i, arg := range args {
@@ -119,7 +113,7 @@ func ValuesOf(args []string, names ...string) iter.Seq2[int, string] {
 	}
 }
 
-// numberOf returns the number that an option has, the last one if it is repeated, or otherwise.
+// numberOf returns an option's last number, or otherwise.
 func numberOf(args []string, name string, otherwise int) int {
 	for _, value := range ValuesOf(args, name) {
 		if n, err := strconv.Atoi(value); err == nil {

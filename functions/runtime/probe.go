@@ -14,26 +14,21 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// question is a request that shows that the server's model works.
 type question struct {
 	model  string
-	lora   string // SGLang's name of an adapter; empty: none
+	lora   string // SGLang's name of an adapter
 	prompt string
-	tokens int // to generate, at most
-	probs  int // tokens per position whose log probabilities are reported; 0: none
+	tokens int // at most
+	probs  int // log probabilities per position
 }
 
-// way is a way to make a server show that its model works.
 type way struct {
-	path string
-	// body returns the request's body, without the model.
-	body func(q question) map[string]any
-	// shows returns the answer without By, or why the response shows nothing.
+	path  string
+	body  func(q question) map[string]any
 	shows func(raw []byte) (Answer, error)
 }
 
-// ways are tried in this order; the one that worked is remembered until the next launch. Models that only embed or rank can't generate,
-// and their servers say so.
+// ways are tried in this order; the one that worked is remembered until the next launch.
 var ways = []way{
 	{"/v1/completions", func(q question) map[string]any {
 		body := map[string]any{"max_tokens": q.tokens, "temperature": 0, "prompt": q.prompt}
@@ -55,17 +50,14 @@ var ways = []way{
 	}, ranked},
 }
 
-// probePrompt is the prompt of a probe; any answer to it counts.
 const probePrompt = "a"
 
-// probe makes the server compute one token in a way that it supports.
 func (c *client) probe(ctx context.Context, e api.Endpoint, model string) error {
 	_, err := c.show(ctx, e, question{model: model, prompt: probePrompt, tokens: 1})
 	return err
 }
 
-// show asks the server a question in a way that it supports. A server that supports none of them, or does not know the model yet, is
-// asked in every way again.
+// show remembers the way that worked; if none does, or the model is not known yet, the next call tries all again.
 func (c *client) show(ctx context.Context, e api.Endpoint, q question) (Answer, error) {
 	var first error
 	for i := int(c.way.Load()); i < len(ways); i++ {
@@ -84,7 +76,6 @@ func (c *client) show(ctx context.Context, e api.Endpoint, q question) (Answer, 
 	return Answer{}, first
 }
 
-// forget resets the remembered way for the next launch.
 func (c *client) forget() { c.way.Store(0) }
 
 func (c *client) try(ctx context.Context, e api.Endpoint, w way, q question) (Answer, error) {
@@ -105,15 +96,14 @@ func (c *client) try(ctx context.Context, e api.Endpoint, w way, q question) (An
 	return answer, nil
 }
 
-// incapable reports whether err means that the server or its model does not support a way: the path is missing, or a refusal says so. A
-// 404 may also mean an unknown model; then every way fails so.
+// incapable reports whether the server or its model does not support a way. A 404 may also mean an unknown model; then every way fails so.
 func incapable(err error) bool {
 	var status *statusError
 	return Missing(err) || errors.As(err, &status) && status.status == http.StatusBadRequest &&
 		says(err, "does not support", "not supported", "doesn't support", "unsupported")
 }
 
-// generated requires a token. A first token that ends the text counts: its text is empty.
+// generated requires a token, which may be an empty text's end.
 func generated(raw []byte) (Answer, error) {
 	var g struct {
 		Choices []struct {
@@ -121,7 +111,7 @@ func generated(raw []byte) (Answer, error) {
 			Message struct {
 				Content   string `json:"content"`
 				Reasoning string `json:"reasoning_content"`
-				Thoughts  string `json:"reasoning"` // vLLM's name for the same
+				Thoughts  string `json:"reasoning"` // vLLM's name
 			} `json:"message"`
 			FinishReason string          `json:"finish_reason"`
 			LogProbs     json.RawMessage `json:"logprobs"`
@@ -146,8 +136,7 @@ func generated(raw []byte) (Answer, error) {
 	return answer, nil
 }
 
-// logProbs returns the log probabilities of the most likely tokens at each position, in descending order; nil if there are none in a
-// known format.
+// logProbs returns the most likely tokens' at each position, descending; nil: unknown format.
 func logProbs(raw json.RawMessage) (all []float64) {
 	var l struct {
 		Text []map[string]float64 `json:"top_logprobs"` // of a completion
@@ -177,7 +166,6 @@ func logProbs(raw json.RawMessage) (all []float64) {
 	return all[:min(len(all), canaryNumbers)]
 }
 
-// embedded requires a vector, as numbers or as base64.
 func embedded(raw []byte) (Answer, error) {
 	var v struct {
 		Data []struct {
@@ -191,11 +179,11 @@ func embedded(raw []byte) (Answer, error) {
 		return Answer{}, errors.New("the answer has no embedding")
 	}
 	var numbers []float64
-	_ = json.Unmarshal(v.Data[0].Embedding, &numbers) // base64 is not asked for, and is not compared
+	_ = json.Unmarshal(v.Data[0].Embedding, &numbers) // base64 is not asked for, nor compared
 	return inNumbers("", numbers), nil
 }
 
-// ranked requires a score. SGLang answers with a bare list.
+// ranked also reads SGLang's bare list.
 func ranked(raw []byte) (Answer, error) {
 	var v struct {
 		Results []struct {

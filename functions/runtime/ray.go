@@ -28,42 +28,39 @@ import (
 
 // ray is one Ray. The life of an application in it:
 //
-//  1. The first application starts the Ray ("ray start"), unless somebody else has.
+//  1. The first one starts the Ray ("ray start"), unless somebody else has.
 //  2. Once Ray's REST interface answers, the application is declared.
-//  3. It is read until it runs, and now and then after that. If Ray can't import or start it, it has ended.
-//  4. A stop removes it and waits until it is gone. A shared Ray ends with this process, whose shim ends it.
+//  3. It is read now and then. If Ray can't import or start it, it has ended.
+//  4. A stop removes it and waits until it is gone. A shared Ray ends with this process.
 //
-// The interface knows one list of all applications: to leave one out is to remove it. So each write is a read, a merge and a write, under
-// a lock of this user's processes on this machine. Writers elsewhere may come between: what they declare then is lost, and what they
-// drop is declared again by its own instance.
+// A write replaces the list of all applications, so each reads, merges and writes under a lock of this user on this machine. What others
+// declare in between is lost; what they drop is declared again.
 type ray struct {
-	serve     api.Endpoint // of its applications
+	serve     api.Endpoint
 	dashboard api.Endpoint
-	token     string   // of the dashboard; empty: it asks for none
-	dir       string   // of its files, and of the lock
-	lock      string   // the name of a file
-	ports     []string // of Serve, the dashboard and Ray's own clients; nil: somebody else starts it
+	token     string // of the dashboard; empty: none
+	dir       string
+	lock      string   // a file's name
+	ports     []string // Serve, dashboard, clients; nil: somebody else starts it
 	client    *client
-	known     atomic.Bool  // that Serve runs there
+	known     atomic.Bool  // Serve was seen
 	running   atomic.Int64 // applications of this process
 	output    *process.Log
 
 	mu   sync.Mutex    // guards head
-	head process.Child // nil: not started yet, or not here
+	head process.Child // nil: not started, or not here
 }
 
 const (
-	rayOften, raySeldom = 250 * time.Millisecond, 5 * time.Second // between two looks at an application that starts or ends, and that runs
-	rayPatience         = time.Minute                             // for a call, and for an application to leave: the first call starts Serve
+	rayOften, raySeldom = 250 * time.Millisecond, 5 * time.Second // between looks at an application that changes, and that runs
+	rayPatience         = time.Minute                             // for a call (the first starts Serve), and for an application to leave
 	rayPath             = "/api/serve/applications/"
 	rayDeleting         = "DELETING"
-	rayLines            = 50 // of its output, which explain its end
+	rayLines            = 50
 )
 
-// Key implements [Keyed].
 func (c *ray) Key() string { return c.token }
 
-// newRay returns a Ray that is still to be started.
 func newRay(by http.RoundTripper) (c *ray, err error) {
 	c = &ray{token: rand.Text(), lock: "lock", output: process.NewLog(rayLines, nil)}
 	c.client = &client{http: &http.Client{Transport: WithKey(by, c)}}
@@ -83,10 +80,10 @@ func newRay(by http.RoundTripper) (c *ray, err error) {
 
 var shared = struct {
 	sync.Mutex
-	rays map[string]*ray // by their command
+	rays map[string]*ray // by command
 }{rays: map[string]*ray{}}
 
-// sharedRay returns the Ray of all instances in this process that start it by the same command.
+// sharedRay returns this process's Ray for a command.
 func sharedRay(command string, by http.RoundTripper) (c *ray, err error) {
 	shared.Lock()
 	defer shared.Unlock()
@@ -98,7 +95,7 @@ func sharedRay(command string, by http.RoundTripper) (c *ray, err error) {
 	return c, err
 }
 
-// rayAt returns the Ray whose dashboard is at an address. It blocks until that answers, or for some seconds.
+// rayAt blocks until the dashboard at an address answers, or for some seconds.
 func rayAt(address, token string, by http.RoundTripper) (*ray, error) {
 	e, err := api.ParseEndpoint(address)
 	c := &ray{dashboard: e, token: token, dir: os.TempDir(), lock: fmt.Sprintf("rouse-ray-%d-%s.lock", os.Getuid(), url.PathEscape(string(e)))}
@@ -114,12 +111,11 @@ func rayAt(address, token string, by http.RoundTripper) (*ray, error) {
 	}
 	_, address = e.Network()
 	host, _, _ := net.SplitHostPort(address)
-	c.serve = api.Endpoint("http://" + net.JoinHostPort(host, strconv.Itoa(cmp.Or(d.HTTP.Port, 8000)))) // Serve's own default
+	c.serve = api.Endpoint("http://" + net.JoinHostPort(host, strconv.Itoa(cmp.Or(d.HTTP.Port, 8000)))) // Serve's default
 	return c, nil
 }
 
-// options returns the options of "ray start". Rouse decides by memory which applications run at once: Ray's count of processors would let one application wait
-// for another.
+// options are for "ray start". Memory decides which applications run at once, not Ray's count of processors.
 func (c *ray) options() []string {
 	return []string{
 		"start", "--head", "--block", "--port=0", "--num-cpus=1000", "--dashboard-host=127.0.0.1", "--dashboard-port=" + c.ports[1],
@@ -127,13 +123,11 @@ func (c *ray) options() []string {
 	}
 }
 
-// env are variables of "ray start". A caller of Ray runs programs as this user, so Ray asks for a token (since Ray 2.52). Its workers
-// are started when they are needed, not one for each processor.
+// env asks for a token (since Ray 2.52), as callers of Ray run programs as this user.
 func (c *ray) env() []string {
 	return []string{"RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN=" + c.token, "RAY_prestart_worker_first_driver=0"}
 }
 
-// listen sets where Serve is to listen.
 func (c *ray) listen(settings map[string]any) {
 	options, _ := settings["http_options"].(map[string]any)
 	if options == nil {
@@ -148,7 +142,7 @@ func (c *ray) ended() bool {
 	return c.head != nil && c.head.Status() != ""
 }
 
-// rayDetails is Ray's description of Serve (Ray 2.60, serve/schema.py, ServeInstanceDetails).
+// rayDetails is Ray 2.60's ServeInstanceDetails (serve/schema.py).
 type rayDetails struct {
 	Controller struct {
 		Node string `json:"node_id"`
@@ -160,12 +154,11 @@ type rayDetails struct {
 	Applications map[string]struct {
 		Status   string          `json:"status"`
 		Message  string          `json:"message"`
-		Declared json.RawMessage `json:"deployed_app_config"` // null: a program has started it, and declarations leave it alone
+		Declared json.RawMessage `json:"deployed_app_config"` // null: started by a program, and left alone by declarations
 	} `json:"applications"`
 }
 
-// read returns what is there. Ray says that nothing is where Serve's controller does not answer in time: a Serve that was seen has not
-// gone.
+// read fails if Serve was seen and Ray reports nothing: the controller did not answer in time.
 func (c *ray) read(ctx context.Context) (d rayDetails, err error) {
 	err = c.client.ask(ctx, http.MethodGet, c.dashboard, rayPath, nil, &d)
 	if d.Controller.Node != "" {
@@ -207,18 +200,17 @@ func (c *ray) write(apps rayApplications, out bool) error {
 	return err
 }
 
-// rayApplications is the declaration of an instance.
 type rayApplications struct {
 	ray      *ray
-	alone    bool           // it ends with them
-	declared map[string]any // by name; one, unless they are alone
-	settings map[string]any // what counts for a Ray without Serve
+	alone    bool
+	declared map[string]any // by name; one, unless alone
+	settings map[string]any // for a Ray without Serve
 }
 
-// rayApplication is the declaration of an instance's applications, as a process that runs until they are removed.
+// rayApplication is a declaration as a process that runs until it is removed.
 type rayApplication struct {
 	rayApplications
-	process.Child // of "ray start"; nil: it is not here
+	process.Child // "ray start"; nil: not here
 	say           func([]byte)
 	removed       context.Context // ends when they are to be removed
 	remove        context.CancelFunc
@@ -226,7 +218,7 @@ type rayApplication struct {
 	status        string // written before exited is closed
 }
 
-// deploy declares applications, and does not wait for them. s starts the Ray, if that is to be done.
+// deploy does not wait for the applications. start starts the Ray, if need be.
 func (apps rayApplications) deploy(s process.Spec, start func(process.Spec) (process.Child, error)) (_ process.Child, err error) {
 	c, a := apps.ray, &rayApplication{rayApplications: apps, say: s.Lines, exited: make(chan struct{})}
 	c.mu.Lock()
@@ -244,12 +236,11 @@ func (apps rayApplications) deploy(s process.Spec, start func(process.Spec) (pro
 	return a, nil
 }
 
-// run declares the applications, and removes them after a failure or a stop.
 func (a *rayApplication) run() {
 	defer close(a.exited)
 	defer a.ray.running.Add(-1)
 	if a.alone {
-		defer os.RemoveAll(a.ray.dir) // what is left are logs
+		defer os.RemoveAll(a.ray.dir)
 	}
 	var ended <-chan struct{}
 	if a.Child != nil {
@@ -337,7 +328,6 @@ func (a *rayApplication) Stop(grace time.Duration) {
 
 func (a *rayApplication) Kill() { a.remove() }
 
-// CPU is the processor time of the Ray.
 func (a *rayApplication) CPU() (time.Duration, error) {
 	if timed, is := a.Child.(interface{ CPU() (time.Duration, error) }); is {
 		return timed.CPU()
@@ -345,7 +335,7 @@ func (a *rayApplication) CPU() (time.Duration, error) {
 	return 0, errors.ErrUnsupported
 }
 
-// Memory is the memory of the Ray, of which each application of this process has an equal part.
+// Memory is an equal part of the Ray's.
 func (a *rayApplication) Memory() (all api.Bytes, shared api.SharedMemory, err error) {
 	if a.Child == nil {
 		return 0, shared, fmt.Errorf("measure the memory of an application in another's Ray: %w", errors.ErrUnsupported)

@@ -16,25 +16,23 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// rayServe declares an application with the OpenAI API, given as an import path (module:app) or a configuration file, to a Ray, see
-// ray.go. It is one of three:
+// rayServe declares an application with the OpenAI API, an import path (module:app) or a configuration file, to one of three Rays:
 //
-//  1. RAY_ADDRESS names one that somebody else has started.
-//  2. A function has one of its own, which ends when it sleeps, if it has GPUs, several applications, settings of a whole Ray, or workers
-//     that share its runtime. Ray counts GPUs otherwise than the autoscaler does.
+//  1. RAY_ADDRESS names one.
+//  2. One of its own, which ends when it sleeps, if it has GPUs (which Ray counts otherwise than the autoscaler), several applications,
+//     settings of a whole Ray, or workers that share its runtime.
 //  3. All others of this process share one.
 //
-// Applications differ: many have no path but /v1/chat/completions. This adapter relies only on an answer with a token. It does not sleep
-// in place, and its metrics are not at its HTTP port.
+// Many applications have only /v1/chat/completions, and none has metrics.
 type rayServe struct {
 	server
-	folder string // of the application's modules
+	folder string // of its modules
 	apps   rayApplications
 }
 
 // Deployer is a [Runtime] whose server is told what to run.
 type Deployer interface {
-	// Deploy is the start of the last launch. own starts a process that ends with the instance, apart one that does not.
+	// Deploy starts the last launch. own starts a process that ends with the instance, apart one that does not.
 	Deploy(s process.Spec, own, apart func(process.Spec) (process.Child, error)) (process.Child, error)
 }
 
@@ -45,7 +43,7 @@ var rayReserved = because(
 )
 
 func newRayServe(cfg Config, c *client) (Runtime, error) {
-	r := &rayServe{folder: "."} // Serve's own default
+	r := &rayServe{folder: "."} // Serve's default
 	spec := &cfg.Spec
 	for _, folder := range ValuesOf(spec.Args, "--app-dir", "-d") {
 		r.folder = folder
@@ -53,7 +51,7 @@ func newRayServe(cfg Config, c *client) (Runtime, error) {
 	if len(spec.Args) > 2 || len(spec.Args) > 0 && r.folder == "." {
 		return nil, errors.New("its only option is --app-dir: write the others into a configuration file, and set the model's reference to the file's path")
 	}
-	if spec.Args = nil; len(spec.Command) > 0 && filepath.Base(spec.Command[0]) == "serve" { // serve run
+	if spec.Args = nil; len(spec.Command) > 0 && filepath.Base(spec.Command[0]) == "serve" {
 		spec.Command = []string{filepath.Join(filepath.Dir(spec.Command[0]), "ray")}
 	}
 	r.server = newServer(cfg, c, true, "ray")
@@ -87,7 +85,7 @@ func (r *rayServe) prepare(model string) (l Launch, err error) {
 	case address != "" && !simple: // 1.
 		return l, unusable(fmt.Errorf("configuration %s: the Ray of RAY_ADDRESS is for others too: leave one application in the file and nothing else, or RAY_ADDRESS out", model))
 	case address != "":
-		host, _ := os.Hostname() // without one, another machine may have an instance of that name
+		host, _ := os.Hostname() // another machine may have an instance of that name
 		name += "." + host
 		a.ray, err = rayAt(address, process.Variable(env, "RAY_AUTH_TOKEN"), r.cfg.Transport)
 	case !simple || r.cfg.Alone || r.cfg.Devices > 0 || slices.ContainsFunc(r.cfg.Spec.Env, ofRay): // 2.
@@ -118,11 +116,9 @@ func (r *rayServe) prepare(model string) (l Launch, err error) {
 	return l, err
 }
 
-// ofRay reports whether a variable is Ray's own.
 func ofRay(kv string) bool { return strings.HasPrefix(kv, "RAY_") }
 
-// setEnvironment gives an application the function's variables, and the folder of its modules, which a worker of Ray imports. What the
-// application says itself counts more.
+// setEnvironment gives an application the function's variables and its modules' folder; its own count more.
 func (r *rayServe) setEnvironment(app map[string]any) error {
 	folder, err := filepath.Abs(r.folder)
 	if err != nil {
@@ -149,7 +145,7 @@ func (r *rayServe) setEnvironment(app map[string]any) error {
 	return nil
 }
 
-// readApplications returns the applications of a configuration file, or of an import path, and what else the file has.
+// readApplications also returns the file's other settings.
 func readApplications(model string) (list []map[string]any, settings map[string]any, err error) {
 	list, settings = []map[string]any{{"import_path": model}}, map[string]any{}
 	if ext := filepath.Ext(model); ext != ".yaml" && ext != ".yml" {
@@ -178,7 +174,7 @@ func readApplications(model string) (list []map[string]any, settings map[string]
 	return file.Applications, settings, err
 }
 
-// truths are words that are truth values in Python's YAML, and texts here.
+// truths are Python's YAML words for truth values.
 var truths = map[string]string{"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 func asPython(n *yaml.Node) {
@@ -190,7 +186,6 @@ func asPython(n *yaml.Node) {
 	}
 }
 
-// Deploy implements [Deployer].
 func (r *rayServe) Deploy(s process.Spec, own, apart func(process.Spec) (process.Child, error)) (process.Child, error) {
 	if r.apps.alone {
 		apart = own

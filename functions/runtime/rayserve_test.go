@@ -230,6 +230,7 @@ func TestRayServeNamesItsModel(t *testing.T) {
 		{"/v1/completions", `{"model":"another"}`, `{"model":"another"}`},
 		{"/v1/completions", `{"model":7}`, `{"model":7}`},
 		{"/tokenize", `{}`, `{}`},
+		{"/v1/audio/transcriptions", aForm("m"), aForm("its own")},
 		{"/v1/completions", ``, ``},
 	} {
 		if got := request(t, r, tt.path, tt.body); got != tt.want {

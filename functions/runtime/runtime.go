@@ -1,29 +1,17 @@
-// Package runtime knows the model servers. It knows how to start each, where it
-// listens, how to check that it computes, how it sleeps and wakes, loads adapters
-// and reports its load, and how its HTTP differs from the OpenAI API. It starts no
-// process and keeps no state of an instance; package supervise does.
+// Package runtime knows the model servers: how each starts, listens, sleeps, wakes, loads adapters and reports its load,
+// and how its HTTP differs from the OpenAI API. It starts no process and keeps no state of an instance; package supervise does.
 //
-// A runtime is used in this order, by one goroutine at a time except for its
-// [Dialect] and [Runtime.Signals]:
+// A runtime is used in this order, by one goroutine at a time except for its [Dialect] and [Runtime.Signals]:
 //
-//  1. [Runtime.Launch] returns the command line and the endpoint of one start, or the
-//     endpoint of a server that somebody else starts (a sidecar).
-//  2. If the launch announces itself, the supervisor waits for that line of output,
-//     and the start is over.
-//  3. Else [Runtime.Probe] is called until it has computed one token. Health paths of
-//     model servers answer before the model does, so nothing less counts.
-//  4. [Runtime.Sleep] and [Runtime.Wake] are called, if [Traits] say that it has them.
-//     The caller of Sleep has drained the server: most servers cut what runs. A wake
-//     ends with a probe too, because servers say that they are awake when they are not.
+//  1. [Runtime.Launch] returns the command line and the endpoint of one start.
+//  2. If the launch announces itself, that line of output ends the start.
+//  3. Else [Runtime.Probe] is called until it has computed one token: health paths answer too early.
+//  4. [Runtime.Sleep], of a drained server, and [Runtime.Wake] are called, if [Traits] allow it.
 //
 // A server that another process of the same instance has launched is used from step 3 on.
 //
-// The server listens where only this instance reaches it: many servers have calls that
-// need no key and can do anything. Options that would change where it listens or its
-// name are refused, with advice; the user's other options follow ours. Secrets are
-// never passed as options.
-//
-// Each adapter is one file. A new one needs a new row in the table of [New].
+// Servers have calls that need no key and can do anything, so only this instance may reach them.
+// Options that change that are refused; the user's others follow ours. Secrets are never options.
 package runtime
 
 import (
@@ -48,90 +36,81 @@ import (
 // Launch is one start of a runtime.
 type Launch struct {
 	// Path, Args and Env are as in package process. Env may hold secrets.
-	Path string
-	Args []string
-	Env  []string
-	// Endpoint is the address at which the runtime will listen.
+	Path     string
+	Args     []string
+	Env      []string
 	Endpoint api.Endpoint
-	// Attach says that somebody else starts and stops the server (a sidecar container): there is nothing to execute, only Endpoint
-	// counts.
+	// Attach says that somebody else starts and stops the server (a sidecar): only Endpoint counts.
 	Attach bool
-	// Announce is the prefix of the output line by which the runtime announces that it listens and has generated a token, which saves
-	// the first probe; empty: there is none.
+	// Announce begins the output line that says that the runtime has generated a token; empty: it needs a probe.
 	Announce string
 }
 
-// Traits are the properties of a runtime that a supervisor needs.
+// Traits tell a supervisor about a runtime.
 type Traits struct {
-	// Reuses: connections to it carry further requests. It answers each connection's requests in order, and idle connections do not
-	// delay other clients.
+	// Reuses: a connection carries further requests, in order, and idle ones delay nobody.
 	Reuses bool
-	// Sleeps: it sleeps in place. Else its sleep is a stop of its process.
+	// Sleeps in place; else the process is stopped.
 	Sleeps bool
-	// Deepens: asleep at level 1 it can go to level 2 without a wake.
+	// Deepens from level 1 to 2 without a wake.
 	Deepens bool
 	// Adapts: LoRA adapters can be loaded and unloaded while it runs.
 	Adapts bool
-	// Brings: it may have adapters that the function does not know of, and lists them among its models.
+	// Brings: it may list adapters that the function does not know of.
 	Brings bool
-	// Readiness: its probe decides whether it gets requests, also after the start. A failed probe does not restart the server.
+	// Readiness: its probe decides whether it gets requests, also after the start, without a restart.
 	Readiness bool
-	// Room is how many adapters it keeps loaded besides those in its options; 0: unknown or unbounded; negative: none.
+	// Room is how many adapters it keeps besides those in its options; 0: unknown or unbounded; negative: none.
 	Room int
 }
 
-// Runtime is one kind of model server. Every call ends when its context ends.
+// Runtime is one kind of model server. Calls end when their context ends.
 type Runtime interface {
 	Dialect
 	Traits() Traits
-	// Launch prepares a start. model is the reference as declared, or the path of the fetched file or folder.
+	// Launch takes the reference as declared, or the path of the fetched file or folder.
 	Launch(model string) (Launch, error)
-	// Probe generates one token. A server that is not there yet or still loads is an error like any other.
+	// Probe generates one token. It fails while the server is not there or loads.
 	Probe(ctx context.Context, e api.Endpoint) error
 	// Sleep puts an idle server to sleep, or deepens its sleep.
 	Sleep(ctx context.Context, e api.Endpoint, level api.Level) error
-	// Canary asks an awake server the canary as one of its adapters, or as the model itself if the name is empty. If Config.CanaryTokens
-	// is 0, or the server refuses the canary, it is a probe, and the answer is empty.
+	// Canary asks an awake server as an adapter, or as the model if the name is empty. It is a probe with an empty answer if there is no
+	// canary, or the server refuses it.
 	Canary(ctx context.Context, e api.Endpoint, adapter api.ModelName) (Answer, error)
-	// Wake wakes a server that sleeps at level. It blocks until the server has answered the canary as the model itself; the caller
-	// judges the answer. serves is called when the server accepts requests again, before that answer, if there is such a moment; nil: no
-	// call.
+	// Wake blocks until the server has answered the canary as the model; the caller judges the answer. serves, if not nil, is called if the
+	// server accepts requests before that.
 	Wake(ctx context.Context, e api.Endpoint, level api.Level, serves func()) (Answer, error)
-	// Reload makes an awake server load its weights again, and forget everything computed with the old ones. [errors.ErrUnsupported]:
-	// only a new start does that.
+	// Reload makes an awake server load its weights again, and forget what it computed. [errors.ErrUnsupported]: only a new start does.
 	Reload(ctx context.Context, e api.Endpoint) error
-	// LoadAdapter loads a LoRA adapter, or does nothing if it is loaded. The server must be awake. [errors.ErrUnsupported]: it can't
-	// change adapters while it runs.
+	// LoadAdapter loads a LoRA adapter into an awake server, unless it is loaded. [errors.ErrUnsupported]: it can't while it runs.
 	LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error
-	// UnloadAdapter unloads an adapter, or does nothing if it is not loaded.
+	// UnloadAdapter unloads an adapter, if it is loaded.
 	UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error
-	// Signals reads the server's load from its own metrics. [errors.ErrUnsupported]: it has none, and the caller must count itself.
+	// Signals reads the server's load. [errors.ErrUnsupported]: it has no metrics, and the caller must count.
 	Signals(ctx context.Context, e api.Endpoint) (Signals, error)
 }
 
-// Mover is a [Runtime] whose requests can continue at another instance, if their sender has asked for it ([control.HeaderState]).
+// Mover is a [Runtime] whose requests can continue at another instance ([control.HeaderState]).
 type Mover interface {
-	// Move is Sleep for a server with such requests: it ends them between two steps, and sleeps.
+	// Move is Sleep that ends such requests between two steps.
 	Move(ctx context.Context, e api.Endpoint, level api.Level) error
 }
 
-// Tellable is a [Runtime] whose server can report token IDs, and accepts IDs as a prompt, so that its streams can continue at another
-// instance.
+// Tellable is a [Runtime] whose streams can continue elsewhere: it reports token IDs and accepts them as a prompt.
 type Tellable interface {
-	// Started returns the model that the server was last started with, and the number of starts; empty: this process has not started it.
+	// Started returns the last start's model, and the number of starts; empty: this process has not started it.
 	Started() (model string, times uint64)
 }
 
 // Keeper is a [Runtime] whose server may keep its prefix cache while it sleeps.
 type Keeper interface {
-	// Kept returns how many tokens it kept in the last sleep. It does not block.
+	// Kept returns how many tokens the last sleep kept. It does not block.
 	Kept() api.Tokens
 }
 
 // Yielder is a [Runtime] that can do without an option of ours that its server refuses.
 type Yielder interface {
-	// Yield reads the output of a server that ended before it was ready. It returns what later launches go without; empty: nothing is
-	// refused.
+	// Yield reads the output of a server that ended before it was ready, and returns what later launches go without.
 	Yield(output string) (without string)
 }
 
@@ -146,59 +125,52 @@ type Publisher interface {
 	CacheEvents() string
 }
 
-// Dialect converts between a server's HTTP and the clients'. Its methods are safe for many goroutines, and change only their arguments.
+// Dialect converts between a server's HTTP and the clients'. Its methods are safe for many goroutines.
 type Dialect interface {
-	// Request converts the body of a client's request, JSON or not, for the server: it removes fields that the server must not see,
-	// renames fields, and sets the server's name of the model. An error is the client's fault.
+	// Request converts the body of a client's request, JSON or not. An error is the client's fault.
 	Request(path string, body *jsonfield.Object) *api.Error
-	// Failure converts an answer with a status of 400 or more into an OpenAI error body.
+	// Failure converts an answer from status 400 into an OpenAI error body.
 	Failure(path string, status int, body []byte) []byte
 }
 
 // Config describes the runtime.
 type Config struct {
-	// Spec is the runtime as the function declares it.
-	Spec api.Runtime
-	// Model is the name that clients use.
-	Model api.ModelName
-	// Aliases are further names for it.
+	Spec    api.Runtime
+	Model   api.ModelName
 	Aliases []api.ModelName
-	// Dir is a folder of the instance, for a socket and for files that a runtime needs.
+	// Dir is the instance's, for sockets and other files.
 	Dir string
-	// Concurrency is the largest number of concurrent requests to the runtime; 0: the runtime's default stays.
+	// Concurrency bounds concurrent requests; 0: the runtime's default.
 	Concurrency int
-	// MaxBody is the largest body that the runtime gets; 0: 64 MiB. It is our own engine's limit too.
+	// MaxBody bounds bodies; 0: 64 MiB.
 	MaxBody api.Bytes
-	// Port is the port of servers of the kinds command and http that cannot be told one; 0: the server gets a port.
+	// Port is for servers of the kinds command and http that cannot be told one; 0: they get one.
 	Port int
-	// ProbePath is the path at which a server of the kind http answers with success when it is ready; empty: an open port is enough.
+	// ProbePath answers with success when a server of the kind http is ready; empty: an open port is enough.
 	ProbePath string
-	// ProbeCommand is a command that succeeds when such a server is ready; empty: ProbePath is used.
+	// ProbeCommand, if not empty, replaces ProbePath.
 	ProbeCommand []string
-	// Devices is the number of GPUs that the instance was given; 0: none, or not known.
+	// Devices is the number of GPUs; 0: none, or unknown.
 	Devices int
-	// Instance is the instance's name, which no other on the machine has.
+	// Instance is unique on the machine.
 	Instance string
-	// Alone says that the runtime shares no server with other instances.
-	Alone bool
-	// CanaryTokens is the number of tokens that the canary generates; 0: no canary. Our own engine generates one, whatever the number.
+	Alone    bool
+	// CanaryTokens; 0: no canary. Our own engine generates one.
 	CanaryTokens int
-	// Engine is the program that has the subcommand "engine serve"; for [api.RuntimeEngine].
+	// Engine is the program of "engine serve".
 	Engine string
-	// Tiles is the folder for our own engine's repacked weights, which its processes share; "": the engine's default.
+	// Tiles is the folder for our engine's repacked weights, which its processes share; "": its default.
 	Tiles string
-	// Env is the environment that the runtime inherits; Spec.Env is added to it.
-	Env []string
-	// Transport reaches every [api.Endpoint].
+	// Env is inherited; Spec.Env is added to it.
+	Env       []string
 	Transport http.RoundTripper
 }
 
-// kinds are the model servers.
 var kinds = map[string]struct {
 	reserved reserved
 	// lacks says what a runtime without model, command and endpoint needs; empty: its adapter checks it.
 	lacks string
-	// options name a model, too.
+	// options name a model too.
 	options []string
 	adapter func(Config, *client) (Runtime, error)
 }{
@@ -241,7 +213,7 @@ func New(cfg Config) (Runtime, error) {
 	return r, nil
 }
 
-// over reports whether ctx has ended, or its deadline has passed: a dial may fail at the deadline before ctx ends.
+// over reports also a passed deadline, at which a dial may fail before ctx ends.
 func over(ctx context.Context) bool {
 	deadline, set := ctx.Deadline()
 	return ctx.Err() != nil || set && !time.Now().Before(deadline)
@@ -250,10 +222,9 @@ func over(ctx context.Context) bool {
 // Finder is a runtime that can report, before its model is there, why its program can't be executed.
 type Finder interface{ Find() error }
 
-// Await blocks until the server has generated a token, which ends a start. It returns the last failure when ctx ends first, or at once a
-// permanent one. heard is called once, at the server's first answer of any kind. failed is called with the reason of a failed attempt,
-// after the first second and only when the reason changes. The pause between attempts grows with the time waited, so that a short start
-// is seen within 2 ms and a long one within 2 % of its length, or 200 ms.
+// Await blocks until the server has generated a token. It returns the last failure when ctx ends, a permanent one at once. heard is called
+// at the first answer of any kind, failed after the first second when the reason changes. Pauses are 2 % of the time waited, from 2 to 200
+// ms.
 func Await(ctx context.Context, r Runtime, e api.Endpoint, heard func(), failed func(error)) error {
 	begin := time.Now()
 	var last error
@@ -281,7 +252,7 @@ func Await(ctx context.Context, r Runtime, e api.Endpoint, heard func(), failed 
 	}
 }
 
-// Plain is embedded by adapters and fakes of servers that need no conversion, and have neither adapters nor metrics.
+// Plain is embedded by adapters and fakes of servers without conversion, adapters and metrics.
 type Plain struct{}
 
 // Request changes nothing.
@@ -293,6 +264,11 @@ func (Plain) Failure(_ string, _ int, body []byte) []byte { return body }
 // Reload is not supported.
 func (Plain) Reload(context.Context, api.Endpoint) error {
 	return fmt.Errorf("reload the weights: the runtime loads them only at its start: %w", errors.ErrUnsupported)
+}
+
+// Sleep is not supported.
+func (Plain) Sleep(context.Context, api.Endpoint, api.Level) error {
+	return fmt.Errorf("put the server to sleep in place: it can only be stopped: %w", errors.ErrUnsupported)
 }
 
 // LoadAdapter is not supported.
@@ -310,11 +286,10 @@ func (Plain) Signals(context.Context, api.Endpoint) (Signals, error) {
 	return Signals{}, fmt.Errorf("read the runtime's metrics: it has none: %w", errors.ErrUnsupported)
 }
 
-// stillInUse matches the line that each of vLLM's workers prints when it has fallen asleep. The second number covers its whole GPU,
-// including other processes.
+// stillInUse matches what vLLM's workers print once asleep. The second number covers the whole GPU, with other processes.
 var stillInUse = lazyregexp.New(`Sleep mode .*freed -?[0-9.]+ GiB memory, ([0-9.]+) GiB memory is still in use`)
 
-// StillInUse reads the used memory of a GPU, by any process, from the line that a server prints after it has fallen asleep.
+// StillInUse reads a GPU's used memory from the line that a server prints once asleep.
 func StillInUse(line []byte) (used api.Bytes, said bool) {
 	if !bytes.Contains(line, []byte("still in use")) {
 		return 0, false
@@ -330,8 +305,7 @@ func StillInUse(line []byte) (used api.Bytes, said bool) {
 	return api.Bytes(gib * float64(api.GiB)), true
 }
 
-// noRoom are messages of model servers about too little free GPU memory. The last one is vLLM's where another process freed or took some
-// meanwhile.
+// noRoom are servers' messages about too little free GPU memory; the last is vLLM's where another process changed it meanwhile.
 const noRoom = `
 cuda … out of memory
 torch.outofmemoryerror
@@ -344,21 +318,20 @@ failed to allocate … buffer
 error in memory profiling … not properly clean
 `
 
-// NoRoom returns the first line of a model server's output about too little free GPU memory; empty: there is none.
+// NoRoom returns the first line of output about too little free GPU memory, or "".
 func NoRoom(output string) string { return saying(output, noRoom) }
 
-// isForm reports whether a body is a multipart form (RFC 7578): no JSON begins with two dashes.
+// isForm: no JSON begins with the two dashes of a multipart form (RFC 7578).
 func isForm(body []byte) bool { return bytes.HasPrefix(body, []byte("--")) }
 
-// setInForm replaces the values of a field of a multipart form by change's results, and copies the rest byte for byte. It returns
-// anything but a form unchanged.
+// setInForm replaces a field's values in a multipart form by change's results.
 func setInForm(body []byte, name string, change func(string) string) []byte {
 	first, _, found := bytes.Cut(body, []byte("\r\n"))
 	if !found {
 		return body
 	}
 	between := append([]byte("\r\n"), first...)
-	var out []byte // what comes before done, changed; nil: nothing was
+	var out []byte // body[:done], changed; nil: nothing was
 	done := 0
 	for at := len(first) + len("\r\n"); at < len(body); {
 		end := bytes.Index(body[at:], between)
@@ -385,7 +358,7 @@ func setInForm(body []byte, name string, change func(string) string) []byte {
 	return append(out, body[done:]...)
 }
 
-// partValue returns where the value begins in a form part that is the named field, or -1 for other parts.
+// partValue returns where the named field's value begins in a part, else -1.
 func partValue(part []byte, name string) int {
 	head, _, found := bytes.Cut(part, []byte("\r\n\r\n"))
 	if !found {

@@ -16,54 +16,42 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// server is the common part of adapters for servers that are not ours: their start, and the shape of their errors.
+// server is the common part of adapters for servers that are not ours.
 type server struct {
 	Plain
 	names
 	cfg    Config
 	client *client
-	// program is the kind's own argv up to the options; Spec.Command replaces it.
+	// program is argv up to the options; Spec.Command replaces it.
 	program []string
 }
 
-// newServer returns the common part. learn says that the server is asked for its name of the model.
 func newServer(cfg Config, c *client, learn bool, program ...string) server {
 	return server{names: names{clients: clientNames(cfg), learn: learn}, cfg: cfg, client: c, program: program}
 }
 
-// Failure converts the body into an OpenAI error, whatever its shape.
 func (s *server) Failure(path string, status int, body []byte) []byte {
 	return failure(path, status, body)
 }
 
-// fresh resets the knowledge of the server before a launch.
 func (s *server) fresh() {
 	s.client.forget()
 	s.names.forget()
 }
 
-// Request sets the server's own name of the model.
 func (s *server) Request(_ string, body *jsonfield.Object) *api.Error {
 	s.rename(body)
 	return nil
 }
 
-// Sleep is not supported.
-func (s *server) Sleep(context.Context, api.Endpoint, api.Level) error {
-	return fmt.Errorf("put the server to sleep in place: it can only be stopped: %w", errors.ErrUnsupported)
-}
-
-// Wake is the canary: it never slept in place.
 func (s *server) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
 	return s.Canary(ctx, e, "")
 }
 
-// Canary asks an adapter as a model of that name.
 func (s *server) Canary(ctx context.Context, e api.Endpoint, adapter api.ModelName) (Answer, error) {
 	return s.canary(ctx, e, adapter, "")
 }
 
-// Probe makes the server compute one token.
 func (s *server) Probe(ctx context.Context, e api.Endpoint) error {
 	model, err := s.at(ctx, s.client, e)
 	if err != nil {
@@ -72,7 +60,6 @@ func (s *server) Probe(ctx context.Context, e api.Endpoint) error {
 	return s.client.probe(ctx, e, model)
 }
 
-// attached returns the launch of a server that somebody else starts.
 func (s *server) attached() (Launch, bool) {
 	if s.cfg.Spec.Endpoint == "" {
 		return Launch{}, false
@@ -80,20 +67,19 @@ func (s *server) attached() (Launch, bool) {
 	return Launch{Attach: true, Endpoint: s.cfg.Spec.Endpoint}, true
 }
 
-// Find implements [Finder].
 func (s *server) Find() error {
 	_, _, err := s.find(nil)
 	return err
 }
 
-// find returns the server's command line, with the first word as a path, and its environment with env.
+// find returns the first word as a path.
 func (s *server) find(env []string) (argv, environment []string, err error) {
 	argv = s.program
 	if len(s.cfg.Spec.Command) > 0 {
 		argv = s.cfg.Spec.Command
 	}
 	environment = slices.Concat(s.cfg.Env, env, s.cfg.Spec.Env)
-	if s.cfg.Spec.Endpoint != "" || len(argv) == 0 { // somebody else starts it
+	if s.cfg.Spec.Endpoint != "" || len(argv) == 0 {
 		return argv, environment, nil
 	}
 	path, err := FindProgram(argv[0], environment)
@@ -103,7 +89,7 @@ func (s *server) find(env []string) (argv, environment []string, err error) {
 	return append([]string{path}, argv[1:]...), environment, nil
 }
 
-// launch returns a start of the program with our options, then the user's. If a variable is set twice the last one counts: the user's.
+// launch puts our options before the user's, which win.
 func (s *server) launch(e api.Endpoint, options, env []string) (Launch, error) {
 	argv, env, err := s.find(env)
 	if err != nil {
@@ -112,7 +98,7 @@ func (s *server) launch(e api.Endpoint, options, env []string) (Launch, error) {
 	return Launch{Path: argv[0], Args: slices.Concat(argv[1:], options, s.cfg.Spec.Args), Env: env, Endpoint: e}, nil
 }
 
-// launchWith returns a start of the user's command line with its placeholders replaced.
+// launchWith replaces the placeholders in the user's command line.
 func (s *server) launchWith(words *strings.Replacer, e api.Endpoint, env []string) (Launch, error) {
 	filled := server{cfg: s.cfg}
 	for _, list := range []*[]string{&filled.cfg.Spec.Command, &filled.cfg.Spec.Args, &filled.cfg.Spec.Env} {
@@ -152,10 +138,8 @@ func FindProgram(name string, env []string) (string, error) {
 	return "", noProgramf("the program %q is in no folder of PATH (%s): install it, add its folder to the runtime's environment variable PATH, or set the runtime's command to its path", name, path)
 }
 
-// noProgramf returns a permanent error that says why there is no program to execute.
 func noProgramf(format string, args ...any) error { return lasting{fmt.Errorf(format, args...)} }
 
-// checkProgram reports why path can't be executed.
 func checkProgram(path string) error {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -168,8 +152,7 @@ func checkProgram(path string) error {
 	return nil
 }
 
-// socket returns an endpoint in the instance's folder, which nobody else on the machine can reach, for a server of that name. It removes
-// the previous start's socket.
+// socket returns an endpoint that nobody else can reach, and removes the last start's socket.
 func (s *server) socket(name string) (e api.Endpoint, path string, err error) {
 	if s.cfg.Dir == "" {
 		return "", "", fmt.Errorf("runtime %s: no folder for its socket", s.cfg.Spec.Kind)
@@ -185,21 +168,12 @@ func (s *server) socket(name string) (e api.Endpoint, path string, err error) {
 	return e, path, nil
 }
 
-// listens returns the server's future endpoint and port: its fixed port if it has one, else a free one.
-func (s *server) listens() (e api.Endpoint, port string, err error) {
-	if s.cfg.Port == 0 {
-		return loopback()
-	}
-	port = strconv.Itoa(s.cfg.Port)
-	return api.Endpoint("http://127.0.0.1:" + port), port, nil
-}
-
-// loopback returns a free endpoint of 127.0.0.1, and its port. Everybody on the machine can reach it: it is for servers that do not
-// support sockets.
-func loopback() (e api.Endpoint, port string, err error) {
-	port, err = process.FreePort()
-	if err != nil {
-		return "", "", fmt.Errorf("the runtime: %w", err)
+// loopback returns a port, 0 for a free one, which everybody on the machine can reach: for servers without sockets.
+func loopback(fixed int) (e api.Endpoint, port string, err error) {
+	if port = strconv.Itoa(fixed); fixed == 0 {
+		if port, err = process.FreePort(); err != nil {
+			return "", "", fmt.Errorf("the runtime: %w", err)
+		}
 	}
 	return api.Endpoint("http://127.0.0.1:" + port), port, nil
 }

@@ -15,27 +15,24 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// sglang runs SGLang's server on a port of 127.0.0.1. Only the instance has its key, which is in a configuration file, unless the
-// function's options name their own file.
+// sglang runs SGLang's server on a port of 127.0.0.1, with a key that only the instance has, unless the options name a configuration file.
 //
-// It sleeps by releasing the memory of its weights, KV cache and CUDA graphs (SGLang documentation, "--enable-memory-saver"); a busy
-// server fails. It has no levels: with --enable-weights-cpu-backup, which we set, the weights stay in host memory at both levels. A
-// server without it (a sidecar) has undefined weights after the wake, so they are read from disk. Level 1 becomes level 2 by a stop of
-// the process, which frees host memory too. Our own option --no-enable-memory-saver, which SGLang does not have, turns sleep in place
-// off.
+// It sleeps by releasing the memory of weights, KV cache and CUDA graphs (SGLang documentation, "--enable-memory-saver"); a busy server
+// fails. With --enable-weights-cpu-backup, which we set, weights stay in host memory at both levels; without it (a sidecar) they are read
+// from disk at the wake. A stop makes level 1 level 2. --no-enable-memory-saver is our own option.
 //
-// Not every version of SGLang chooses a LoRA adapter by the field "model", but all do by "lora_path": requests are converted to that.
+// Not every version chooses an adapter by "model", but all do by "lora_path".
 type sglang struct {
 	server
 	publisher
 	sleeps, lora bool
-	secret       *keyFile // nil: the server has none
+	secret       *keyFile // may be nil
 
-	mu         sync.Mutex      // guards the fields below, which belong to this launch
-	adapters   []string        // loaded adapters
-	brought    []api.ModelName // adapters that the server has loaded itself; replaced, never changed
-	batchLoRAs *int            // adapters of a batch; nil: it was not asked
-	weights    string          // where to read the weights from after a sleep; empty: they are kept
+	mu         sync.Mutex // guards the fields below, which belong to this launch
+	adapters   []string
+	brought    []api.ModelName // loaded by the server itself; replaced, never changed
+	batchLoRAs *int            // nil: not asked yet
+	weights    string          // to read after a sleep; empty: they are kept
 }
 
 var sglangReserved = because(
@@ -65,14 +62,13 @@ func newSGLang(cfg Config, c *client) (Runtime, error) {
 	}
 	r.server = newServer(cfg, c, spec.Endpoint != "", "python3", "-m", "sglang.launch_server")
 	if spec.Endpoint == "" {
-		r.set(r.clients[0]) // it has only one name
+		r.set(r.clients[0]) // its only name
 	} else {
 		r.weights = spec.Model
 	}
 	return r, nil
 }
 
-// Key returns the server's key; empty: it needs none.
 func (r *sglang) Key() string {
 	if r.secret == nil {
 		return ""
@@ -93,7 +89,7 @@ func (r *sglang) Launch(model string) (Launch, error) {
 		r.names.forget()
 		return l, nil
 	}
-	e, port, err := loopback()
+	e, port, err := loopback(0)
 	if err != nil {
 		return Launch{}, err
 	}
@@ -132,8 +128,7 @@ func (r *sglang) Launch(model string) (Launch, error) {
 	return r.launch(e, args, env)
 }
 
-// Request puts the server's name of the model into the field "model" and an adapter's name into "lora_path". The server answers unknown
-// names with the model itself, so unknown models and adapters are refused here.
+// Request refuses unknown models and adapters, which the server would answer with the model itself.
 func (r *sglang) Request(_ string, body *jsonfield.Object) *api.Error {
 	if raw, found := body.Find("lora_path"); !none(raw, found) {
 		if name, is := text(raw, found); !is || !r.has(name) {
@@ -162,7 +157,6 @@ func (r *sglang) Request(_ string, body *jsonfield.Object) *api.Error {
 	return nil
 }
 
-// has reports whether the server has an adapter loaded.
 func (r *sglang) has(adapter string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,8 +167,7 @@ func (r *sglang) Canary(ctx context.Context, e api.Endpoint, adapter api.ModelNa
 	return r.canary(ctx, e, "", string(adapter))
 }
 
-// memoryTags are the kinds of memory that a sleep releases; a version ignores those that it does not know or use. A wake must name the
-// same.
+// memoryTags are released and restored; versions ignore those that they do not know.
 var memoryTags = map[string][]string{"tags": {"kv_cache", "weights", "cuda_graph"}}
 
 func (r *sglang) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
@@ -188,7 +181,6 @@ func (r *sglang) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
 	return nil
 }
 
-// serverInfo reads the options that the server was started with. Servers before 2026 have another path for it.
 func (r *sglang) serverInfo(ctx context.Context, e api.Endpoint, info any) error {
 	err := r.client.ask(ctx, http.MethodGet, e, "/server_info", nil, info)
 	if Missing(err) {
@@ -197,7 +189,7 @@ func (r *sglang) serverInfo(ctx context.Context, e api.Endpoint, info any) error
 	return err
 }
 
-// noteWeights finds out whether the server will have its weights after a wake.
+// noteWeights finds out whether a wake restores the weights.
 func (r *sglang) noteWeights(ctx context.Context, e api.Endpoint) error {
 	var info struct {
 		Saver  *bool  `json:"enable_memory_saver"`
@@ -208,7 +200,7 @@ func (r *sglang) noteWeights(ctx context.Context, e api.Endpoint) error {
 	if Missing(err) {
 		err, info.Model = nil, r.cfg.Spec.Model
 	}
-	kept := r.cfg.Spec.Endpoint == "" // by the option that we gave it
+	kept := r.cfg.Spec.Endpoint == ""
 	if info.Backup != nil {
 		kept = *info.Backup
 	}
@@ -243,7 +235,7 @@ func (r *sglang) Wake(ctx context.Context, e api.Endpoint, _ api.Level, serves f
 	return shown(ctx, e, r.Canary, serves)
 }
 
-// loadWeights reads the weights from disk, and discards everything computed with the undefined ones.
+// loadWeights also discards what the undefined weights computed.
 func (r *sglang) loadWeights(ctx context.Context, e api.Endpoint, path string) error {
 	name, _ := hub(path)
 	var answer outcome
@@ -257,7 +249,6 @@ func (r *sglang) loadWeights(ctx context.Context, e api.Endpoint, path string) e
 	return err
 }
 
-// outcome is SGLang's answer to a change.
 type outcome struct {
 	Success *bool  `json:"success"`
 	Message string `json:"message"`
@@ -287,7 +278,6 @@ func (r *sglang) LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter)
 	return nil
 }
 
-// KnowAdapters sets the adapters that the server has loaded itself.
 func (r *sglang) KnowAdapters(names []api.ModelName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -325,8 +315,7 @@ func (r *sglang) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
 	return s, err
 }
 
-// maxAdapters returns how many adapters a batch may have, which no metric reports: the option's value, or 0 without adapters. A server
-// that somebody else starts is asked once.
+// maxAdapters is a batch's bound, which no metric reports. A server that somebody else starts is asked once.
 func (r *sglang) maxAdapters(ctx context.Context, e api.Endpoint) int {
 	const loras = 8 // SGLang's default
 	if r.cfg.Spec.Endpoint == "" {

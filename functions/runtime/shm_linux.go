@@ -6,7 +6,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// sharedMemory returns the size of /dev/shm, and reports whether it is known.
+// sharedMemory returns the size of /dev/shm.
 func sharedMemory() (size api.Bytes, known bool) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs("/dev/shm", &fs); err != nil {

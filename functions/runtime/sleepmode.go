@@ -14,18 +14,16 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// sleepMode makes vLLM's calls to sleep and wake (vLLM documentation, "Sleep Mode"). They need vLLM's developer mode, so the port must
-// be reachable only by us.
+// sleepMode makes vLLM's calls (vLLM documentation, "Sleep Mode"). They need vLLM's developer mode, so only we may reach the port.
 type sleepMode struct {
 	client *client
-	// reload is called at the end of a wake from level 2 to load again what was lost besides the weights. Nil: nothing.
+	// reload loads what a wake from level 2 lost besides the weights; may be nil.
 	reload func(ctx context.Context, e api.Endpoint) error
-	// external says that a connector also keeps the KV cache elsewhere. Reloaded weights may differ from those that it was computed
-	// with, so it must be reset too, which not every connector supports.
+	// external: a connector also keeps the KV cache elsewhere, which is reset with new weights. Not every connector can.
 	external bool
 }
 
-// forget discards all cached results of other weights. vLLM 0.32 reports whether that succeeded; older versions do not.
+// forget discards all cached results of other weights. vLLM reports success since 0.32.
 func (m sleepMode) forget(ctx context.Context, e api.Endpoint) error {
 	path := "/reset_prefix_cache"
 	if m.external {
@@ -41,10 +39,9 @@ func (m sleepMode) forget(ctx context.Context, e api.Endpoint) error {
 	return err
 }
 
-// setSleepMode is the advice for a server without the calls.
 const setSleepMode = "start vLLM with --enable-sleep-mode, and with VLLM_SERVER_DEV_MODE=1 in its environment"
 
-// sleep puts the server to sleep. mode=wait lets running requests end: the caller has drained, and vLLM's default would cut them.
+// sleep lets running requests end (mode=wait), which vLLM's default would cut.
 func (m sleepMode) sleep(ctx context.Context, e api.Endpoint, level api.Level) error {
 	_, err := m.client.call(ctx, http.MethodPost, e, fmt.Sprintf("/sleep?level=%d&mode=wait", level), nil)
 	if Missing(err) {
@@ -60,8 +57,8 @@ func (m sleepMode) sleep(ctx context.Context, e api.Endpoint, level api.Level) e
 	return err
 }
 
-// wake makes the calls, and requires an answer as proof that the server is awake. Only if the answer takes long does it ask whether the
-// server sleeps: a server that accepts the calls and sleeps on blocks requests forever.
+// wake requires an answer. If that takes long it asks whether the server sleeps: one that sleeps on after the calls blocks requests
+// forever.
 func (m sleepMode) wake(ctx context.Context, e api.Endpoint, level api.Level, show func(context.Context, api.Endpoint, api.ModelName) (Answer, error), serves func()) (Answer, error) {
 	if err := m.rouse(ctx, e, level); err != nil {
 		return Answer{}, err
@@ -87,13 +84,11 @@ func (m sleepMode) wake(ctx context.Context, e api.Endpoint, level api.Level, sh
 	return answer, err
 }
 
-// sleepsOnAfter is how long an answer may take before the server is asked whether it sleeps.
 const sleepsOnAfter = 200 * time.Millisecond
 
 var errSleepsOn = errors.New("the server accepted the calls to wake and still says that it sleeps")
 
-// rouse follows the documented order for level 2: the memory of the weights, the weights, the memory of the KV cache, and then a reset
-// of everything cached from the lost weights. A server without sleep mode never slept.
+// rouse follows the documented order for level 2. A server without sleep mode never slept.
 func (m sleepMode) rouse(ctx context.Context, e api.Endpoint, level api.Level) error {
 	type step struct {
 		path string
@@ -122,7 +117,6 @@ func (m sleepMode) rouse(ctx context.Context, e api.Endpoint, level api.Level) e
 	return nil
 }
 
-// again makes an awake server read its weights, in place.
 func (m sleepMode) again(ctx context.Context, e api.Endpoint) error {
 	if _, err := m.client.call(ctx, http.MethodPost, e, "/collective_rpc", reloadWeights); err != nil {
 		return err
@@ -130,7 +124,6 @@ func (m sleepMode) again(ctx context.Context, e api.Endpoint) error {
 	return m.forgetAndReload(ctx, e)
 }
 
-// forgetAndReload completes a reload of the weights.
 func (m sleepMode) forgetAndReload(ctx context.Context, e api.Endpoint) error {
 	if err := m.forget(ctx, e); err != nil || m.reload == nil {
 		return err
@@ -138,10 +131,9 @@ func (m sleepMode) forgetAndReload(ctx context.Context, e api.Endpoint) error {
 	return m.reload(ctx, e)
 }
 
-// reloadWeights is the call that reads the weights from disk.
 var reloadWeights = map[string]string{"method": "reload_weights"}
 
-// asleep asks the server whether it sleeps, and returns expected if it does not support the question.
+// asleep returns expected if the server does not support the question.
 func (m sleepMode) asleep(ctx context.Context, e api.Endpoint, expected bool) (bool, error) {
 	var answer struct {
 		Sleeping *bool `json:"is_sleeping"`
@@ -161,22 +153,19 @@ func (m sleepMode) asleep(ctx context.Context, e api.Endpoint, expected bool) (b
 //go:embed hopeless.txt
 var hopeless string
 
-// unreadable is Ollama's answer about a file whose format it can't read; the reason is in its log. A runner of Ollama's logs the same if
-// a model does not fit into memory, but does not answer so.
+// unreadable is Ollama's answer about a file whose format it can't read. A lack of memory has this in the log, not in the answer.
 const unreadable = "unable to load model: "
 
-// Hopeless returns the first line of a model server's output about a failure that recurs at every start, such as an unusable model;
-// empty: there is none.
+// Hopeless returns the first line of output about a failure that recurs at every start, or "".
 func Hopeless(output string) string { return saying(output, hopeless) }
 
-// tooSlow is Ray's message, in lower case, when its own start takes more than half a minute. No setting of Ray changes that limit.
+// tooSlow is Ray's message, in lower case, when its start takes over half a minute, a fixed limit.
 const tooSlow = "the current node timed out during startup"
 
 // TooSlow reports whether a server gave up its start because the machine is busy.
 func TooSlow(output string) bool { return saying(output, tooSlow) != "" }
 
-// saying returns the first line that has all parts of one of the messages, which are a line each, with … between parts. A line with # is a
-// remark.
+// saying returns the first line with all parts (between …) of a message; each is a line, or a remark (#).
 func saying(output, messages string) string {
 	all := strings.Split(strings.TrimSpace(messages), "\n")
 	for line := range strings.Lines(output) {
@@ -200,41 +189,36 @@ func inOrder(line, message string) bool {
 	return true
 }
 
-// Permanent reports whether the answer is about a failure that recurs at every start.
 func (e *statusError) Permanent() bool {
 	return strings.HasPrefix(e.message, unreadable) || Hopeless(e.message) != ""
 }
 
-// Permanent reports whether err, or one that it wraps, says that another attempt fails too.
+// Permanent reports whether err says that another attempt fails too.
 func Permanent(err error) bool {
 	var p interface{ Permanent() bool }
 	return errors.As(err, &p) && p.Permanent()
 }
 
-// engineDead is vLLM's answer once its engine has died, in lower case; vLLM ends some seconds later.
+// engineDead is vLLM's answer, in lower case, some seconds before it ends.
 const engineDead = "enginecore encountered an issue"
 
-// Dying reports whether the server is about to end; until then all its answers are the same.
 func (e *statusError) Dying() bool {
 	return e.status == http.StatusInternalServerError && strings.Contains(strings.ToLower(e.message), engineDead)
 }
 
-// Dying reports whether err, or one that it wraps, is a dying server's answer.
+// Dying reports whether err says that the server is about to end.
 func Dying(err error) bool {
 	var d interface{ Dying() bool }
 	return errors.As(err, &d) && d.Dying()
 }
 
-// lasting is an error that recurs at every attempt.
 type lasting struct{ error }
 
-// Unwrap returns the error.
 func (e lasting) Unwrap() error { return e.error }
 
-// Permanent returns true.
 func (e lasting) Permanent() bool { return true }
 
-// unusable marks an error of a declared model as permanent, unless the system failed to read an existing file.
+// unusable marks an error of a declared model as permanent, unless an existing file could not be read.
 func unusable(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {

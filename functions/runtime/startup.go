@@ -15,22 +15,20 @@ import (
 	"github.com/rouse-dev/rouse/internal/promtext"
 )
 
-// Startup records the steps of a start or wake: each ends where the next begins. Its methods are safe for many goroutines. Step does
-// nothing on a nil Startup.
+// Startup records the steps of a start or wake, one after another. It is safe for many goroutines.
 type Startup struct {
 	began time.Time
 
 	mu    sync.Mutex // guards steps
-	steps []api.Step // Took is filled in by the next
+	steps []api.Step // Took is set by the next
 }
 
 // NewStartup returns a Startup that begins now.
 func NewStartup() *Startup { return &Startup{began: time.Now()} }
 
-// mostSteps bounds the steps of a long series of attempts.
 const mostSteps = 24
 
-// Step begins a step, and ends the one under way. A step that is under way is not begun again.
+// Step ends the step under way and begins another, unless it has that name. It does nothing on a nil Startup.
 func (s *Startup) Step(step string) {
 	if s == nil {
 		return
@@ -47,10 +45,10 @@ func (s *Startup) Step(step string) {
 	s.steps = append(s.steps, api.Step{Name: step, After: after})
 }
 
-// shortest is the least duration of a step that is reported although it may have done nothing.
+// shortest is reported although the step may have done nothing.
 const shortest = 50 * time.Microsecond
 
-// End ends the last step and returns all. Nothing is recorded after it.
+// End returns all steps. No Step may follow.
 func (s *Startup) End() []api.Step {
 	took := time.Since(s.began)
 	s.mu.Lock()
@@ -69,7 +67,7 @@ func (s *Startup) End() []api.Step {
 
 type startupKey struct{}
 
-// With returns a context in which calls to a runtime record the steps that they begin.
+// With returns a context in which calls to a runtime record their steps.
 func (s *Startup) With(ctx context.Context) context.Context {
 	return context.WithValue(ctx, startupKey{}, s)
 }
@@ -79,13 +77,12 @@ func startupOf(ctx context.Context) *Startup {
 	return s
 }
 
-// shown makes a server that accepts requests again answer the canary. Other requests come after the canary: serves is called when this
-// goroutine waits for the answer, or at the latest when it has it.
+// shown has the canary answered before other requests: serves runs while this goroutine waits for the answer.
 func shown(ctx context.Context, e api.Endpoint, show func(context.Context, api.Endpoint, api.ModelName) (Answer, error), serves func()) (Answer, error) {
 	if serves == nil {
 		return show(ctx, e, "")
 	}
-	said := make(chan struct{}) // closed when it has returned
+	said := make(chan struct{})
 	go func() {
 		serves()
 		close(said)
@@ -95,7 +92,6 @@ func shown(ctx context.Context, e api.Endpoint, show func(context.Context, api.E
 	return answer, err
 }
 
-// stepOf returns the step that a call to a runtime's path belongs to; empty: it begins none.
 func stepOf(path string) string {
 	path, query, _ := strings.Cut(path, "?")
 	switch {
@@ -111,26 +107,24 @@ func stepOf(path string) string {
 	return ""
 }
 
-// Signals is a server's load at one moment. A negative number means that it is unknown.
+// Signals is a server's load at one moment. Negative numbers are unknown.
 type Signals struct {
-	// Running and Waiting are numbers of requests.
 	Running, Waiting float64
-	// KVUsage is the used share of the KV cache, 0 to 1.
+	// KVUsage is from 0 to 1.
 	KVUsage float64
-	// BlockTokens and Blocks are the size of a KV block in tokens, and the number of blocks.
+	// BlockTokens is the size of one block.
 	BlockTokens, Blocks float64
-	// Capacity is the number of tokens that the KV cache holds.
+	// Capacity is the KV cache's, in tokens.
 	Capacity float64
-	// Cached is the number of tokens in the prefix cache.
+	// Cached counts tokens in the prefix cache.
 	Cached float64
-	// Tokens is the number of running requests' tokens in the KV cache, QueuedTokens of waiting requests' tokens.
+	// Tokens are the running requests' in the KV cache, QueuedTokens the waiting ones'.
 	Tokens, QueuedTokens float64
-	// PromptTokens and GeneratedTokens are the numbers processed since the server's start.
+	// PromptTokens and GeneratedTokens are since the server's start.
 	PromptTokens, GeneratedTokens float64
-	// Times are the server's own histograms over all requests since its start, by the protocol's names; unknown ones are missing.
+	// Times are since the server's start, by the names below; unknown ones are missing.
 	Times map[string]Histogram
-	// RunningAdapters and WaitingAdapters are adapters with requests, nil if unknown; MaxAdapters is how many can be active at once, 0
-	// if unknown.
+	// RunningAdapters and WaitingAdapters; nil: unknown. MaxAdapters can be active at once; 0: unknown.
 	RunningAdapters, WaitingAdapters []string
 	MaxAdapters                      int
 }
@@ -143,7 +137,7 @@ func Unknown() Signals {
 	}
 }
 
-// Names of [Signals.Times]: vLLM's, and one that it does not have. The model server protocol calls PerOutputToken TimePerDecodeToken.
+// Names of [Signals.Times]: vLLM's, and PerPrefillToken. The model server protocol calls PerOutputToken TimePerDecodeToken.
 const (
 	FirstToken      = "vllm:time_to_first_token_seconds"
 	PerOutputToken  = "vllm:time_per_output_token_seconds"
@@ -161,11 +155,10 @@ const (
 type Histogram struct {
 	Count uint64
 	Sum   float64
-	// Buckets count the observations up to a bound, without the infinite one; empty: only the mean is known.
+	// Buckets have no infinite one; empty: only the mean is known.
 	Buckets map[float64]uint64
 }
 
-// complete derives missing values from the reported ones.
 func (s *Signals) complete() {
 	if s.Capacity < 0 && s.BlockTokens > 0 && s.Blocks > 0 {
 		s.Capacity = s.BlockTokens * s.Blocks
@@ -181,8 +174,7 @@ func (s *Signals) complete() {
 	}
 }
 
-// readTimes reads the server's histograms. If the server does not report the time per token of a prompt, it is a mean: 1. of the
-// prefills, over the prompts of the same requests; 2. of the times to the first token, over all prompts.
+// readTimes derives a missing time per prompt token, as the mean of 1. the prefills, or 2. the times to the first token.
 func (n metricNames) readTimes(found promtext.Families, s *Signals) {
 	for name, theirs := range n.times {
 		h, ok := histogram(first(found, theirs))
@@ -205,7 +197,7 @@ func (n metricNames) readTimes(found promtext.Families, s *Signals) {
 	}
 }
 
-// tokensIn returns a reported number of tokens, or 0 if it is not plausible.
+// tokensIn returns 0 for an implausible number.
 func tokensIn(v float64) uint64 {
 	if v > 0 && v < 1e15 {
 		return uint64(v)
@@ -213,8 +205,7 @@ func tokensIn(v float64) uint64 {
 	return 0
 }
 
-// histogram returns the sum of a family's histograms, which are those of a server's several engines. It rejects invalid ones, such as
-// falling buckets.
+// histogram sums those of a server's engines, and rejects invalid ones, such as falling buckets.
 func histogram(f *dto.MetricFamily) (sum Histogram, ok bool) {
 	if f == nil {
 		return sum, false

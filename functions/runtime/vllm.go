@@ -13,18 +13,16 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// vllm runs "vllm serve" on a Unix socket (--uds). Its sleep mode is on, unless the function has the option --no-enable-sleep-mode, or
-// vLLM has refused it for its platform (a CPU): then its sleep is a stop. At level 1 the weights move to host memory, at level 2 they
-// are dropped and read from disk at the wake. It can't go from 1 to 2 without a wake.
+// vllm runs "vllm serve" on a Unix socket (--uds). Its sleep mode is on, unless --no-enable-sleep-mode is set, or vLLM has refused it for
+// its platform (a CPU): then its process is stopped. It can't go from level 1 to 2 without a wake.
 //
-// The calls to sleep need vLLM's developer mode, which also opens calls that run code: its documentation forbids that mode where clients
-// reach the port.
+// Sleep needs vLLM's developer mode, which also opens calls that run code: clients must not reach the port.
 type vllm struct {
 	server
 	publisher
 	sleeps   atomic.Bool
 	lora     bool
-	external bool // a connector also keeps its KV cache elsewhere
+	external bool // a connector keeps its KV cache elsewhere too
 	started  atomic.Pointer[started]
 }
 
@@ -42,7 +40,7 @@ var vllmReserved = because(
 
 func newVLLM(cfg Config, c *client) (Runtime, error) {
 	spec := cfg.Spec
-	// A Kubernetes Service named vllm has this variable, which vLLM would take for its own port.
+	// A Kubernetes Service named vllm sets VLLM_PORT, which vLLM takes for its own.
 	cfg.Env = slices.DeleteFunc(cfg.Env, func(kv string) bool { return strings.HasPrefix(kv, "VLLM_PORT=tcp://") })
 	p, args, err := publish(spec.Args, cfg.Dir, has(spec.Args, "--data-parallel-size", "-dp"))
 	if err != nil {
@@ -64,10 +62,9 @@ func (r *vllm) Traits() Traits {
 	return Traits{Reuses: true, Sleeps: r.sleeps.Load(), Adapts: r.lora, Room: r.room(), Brings: r.cfg.Spec.Endpoint != "" || has(r.cfg.Spec.Args, "--lora-modules")}
 }
 
-// noSleepMode is vLLM's refusal of --enable-sleep-mode, in lower case.
 const noSleepMode = "sleep mode is not supported on current platform"
 
-// Yield implements [Yielder]. A user's own --enable-sleep-mode is never dropped.
+// Yield never drops a user's own --enable-sleep-mode.
 func (r *vllm) Yield(output string) string {
 	if !r.sleeps.Load() || has(r.cfg.Spec.Args, "--enable-sleep-mode") || saying(output, noSleepMode) == "" {
 		return ""
@@ -76,13 +73,11 @@ func (r *vllm) Yield(output string) string {
 	return "vLLM has no sleep mode on this platform: it is stopped and started again where others sleep and wake"
 }
 
-// Dying reports whether an answer says that vLLM is about to end.
 func (r *vllm) Dying(status int, body []byte) bool {
 	return (&statusError{status: status, message: string(body)}).Dying()
 }
 
-// room returns how many adapters vLLM keeps in host memory, or on the device, whichever is more. For a server that somebody else starts
-// it is unknown; that server reads dropped adapters again.
+// room is the larger one, of host memory or of the device. A server that somebody else starts reads dropped adapters again.
 func (r *vllm) room() int {
 	if !r.lora || r.cfg.Spec.Endpoint != "" {
 		return 0
@@ -125,14 +120,12 @@ type started struct {
 	times uint64
 }
 
-// Started implements [Tellable].
 func (r *vllm) Started() (model string, times uint64) {
 	s := r.started.Load()
 	return s.model, s.times
 }
 
-// hub splits a reference of the Hugging Face hub, hf://org/name@revision, into the name and revision that model servers accept. Other
-// references are returned unchanged.
+// hub splits hf://org/name@revision into what model servers accept. Other references stay.
 func hub(model string) (name, revision string) {
 	rest, found := strings.CutPrefix(model, "hf://")
 	if !found {
@@ -142,8 +135,7 @@ func hub(model string) (name, revision string) {
 	return name, revision
 }
 
-// sharedMemoryEnv disables NCCL's use of shared memory if there is too little, as in a container with the default of 64 MiB: NCCL would
-// fail when it sets up a collective.
+// sharedMemoryEnv keeps NCCL from too little shared memory (a container's default is 64 MiB), where collectives fail.
 func sharedMemoryEnv(size api.Bytes, known bool) []string {
 	if known && size < api.GiB {
 		return []string{"NCCL_SHM_DISABLE=1"}
@@ -158,9 +150,8 @@ func (r *vllm) Probe(ctx context.Context, e api.Endpoint) error {
 	return r.server.Probe(ctx, e)
 }
 
-// meet wakes a server that somebody else starts if it is asleep, since requests would wait in it forever. Its level is unknown: vLLM's
-// metric engine_sleep_state has the level of the last call, although a second call changes nothing. A wake from level 2 also works for
-// level 1.
+// meet wakes a sleeping server that somebody else starts, in which requests would wait forever. Its level is unknown (engine_sleep_state
+// has the last call's); a wake from level 2 works for 1 too.
 func (r *vllm) meet(ctx context.Context, e api.Endpoint) error {
 	if r.cfg.Spec.Endpoint == "" || !r.sleeps.Load() {
 		return nil
@@ -193,7 +184,7 @@ func (r *vllm) Reload(ctx context.Context, e api.Endpoint) error {
 	return r.sleepMode().again(ctx, e)
 }
 
-// reloadAdapters loads again every adapter that vLLM lists: the device's copies were dropped with the weights, which vLLM does not know.
+// reloadAdapters loads all again: vLLM does not know that the device's copies were dropped with the weights.
 func (r *vllm) reloadAdapters(ctx context.Context, e api.Endpoint) error {
 	if !r.lora {
 		return nil
@@ -227,7 +218,6 @@ func (r *vllm) UnloadAdapter(ctx context.Context, e api.Endpoint, name api.Model
 	return withoutLoRA(r.client.unloadAdapter(ctx, e, name, "cannot be found"))
 }
 
-// withoutLoRA adds advice to the answer of a vLLM that was started without adapters.
 func withoutLoRA(err error) error {
 	if noRoute(err) {
 		return fmt.Errorf("start vLLM with --enable-lora, and with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment: %w: %w", errors.ErrUnsupported, err)
@@ -235,7 +225,7 @@ func withoutLoRA(err error) error {
 	return err
 }
 
-// noRoute reports whether err is FastAPI's answer for an unknown path: a handler's own 404 looks different.
+// noRoute reports FastAPI's answer for an unknown path: a handler's own 404 looks different.
 func noRoute(err error) bool {
 	return Missing(err) && says(err, `"detail":"not found"`, `"detail":"method not allowed"`)
 }

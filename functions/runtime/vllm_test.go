@@ -34,6 +34,7 @@ func TestCacheEvents(t *testing.T) {
 		"a port":            {[]string{"--kv-events-config", `{"endpoint":"tcp://*:5557"}`}, "tcp://127.0.0.1:5557", false},
 		"somebody's socket": {[]string{"--kv-events-config", `{"endpoint":"tcp://collector:5557"}`}, "", false},
 		"several servers":   {[]string{"--data-parallel-size", "2", "--kv-events-config", on}, "", false},
+		"null":              {[]string{"--kv-events-config", "null"}, "", false},
 		"no object":         {[]string{"--kv-events-config", "yes"}, "", true},
 		"no value":          {[]string{"--kv-events-config"}, "", true},
 	} {

@@ -14,10 +14,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// writer translates an answer on its way to the client.
 type writer struct {
 	w     http.ResponseWriter
-	r     *http.Request // the client's
+	r     *http.Request
 	to    shape
 	state *stateWriter
 
@@ -26,21 +25,19 @@ type writer struct {
 	whole  bytes.Buffer
 }
 
-// Header implements [http.ResponseWriter].
 func (o *writer) Header() http.Header { return o.w.Header() }
 
 // Unwrap is for [http.ResponseController]: deadlines are the connection's.
 func (o *writer) Unwrap() http.ResponseWriter { return o.w }
 
-// FlushError is for [http.ResponseController]. An answer that is translated as a whole has nothing to flush yet.
+// FlushError is for [http.ResponseController]. A whole answer has nothing to flush yet.
 func (o *writer) FlushError() error {
 	if o.stream == nil {
 		return nil
 	}
-	return http.NewResponseController(o.w).Flush() // the caller's own
+	return http.NewResponseController(o.w).Flush()
 }
 
-// WriteHeader implements [http.ResponseWriter].
 func (o *writer) WriteHeader(status int) {
 	if status < http.StatusOK {
 		o.w.WriteHeader(status)
@@ -62,7 +59,6 @@ func (o *writer) WriteHeader(status int) {
 	o.stream = newStream(o.w, o.to, o.state)
 }
 
-// Write implements [http.ResponseWriter].
 func (o *writer) Write(p []byte) (int, error) {
 	o.WriteHeader(http.StatusOK)
 	if o.stream != nil {
@@ -74,10 +70,9 @@ func (o *writer) Write(p []byte) (int, error) {
 	return o.whole.Write(p)
 }
 
-// answerNames describes the expected answers of the runtime, by path.
 var answerNames = map[string]string{pathVectors: "list of embeddings for the input", pathShow: "description of a model", pathText: "completion of a text"}
 
-// finish writes an answer that is translated as a whole. The handler has returned, so the answer is complete.
+// finish writes a whole answer, after the handler has returned.
 func (o *writer) finish() {
 	switch {
 	case o.status == 0:
@@ -101,20 +96,18 @@ func (o *writer) finish() {
 		api.WriteErrorTo(o.w, o.r, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime answered with something that is no %s", cmp.Or(answerNames[o.to.path], "chat completion")))
 		return
 	}
-	raw, _ := json.Marshal(answer) // types of ours and JSON that was read
+	raw, _ := json.Marshal(answer) // can't fail
 	h.Set("Content-Length", strconv.Itoa(len(raw)))
 	o.write(raw)
 }
 
-// write writes the body of an answer. It ignores errors, which mean that the client left.
 func (o *writer) write(body []byte) {
 	o.w.Header().Set("Content-Type", "application/json")
 	o.w.WriteHeader(o.status)
 	_, _ = o.w.Write(body)
 }
 
-// countRefused turns the refusal of a prompt that is too long into an answer. It does so if the request asks only for the
-// number of tokens, and the refusal has that number and not just a bound.
+// countRefused answers a request for a number of tokens by the refusal of a prompt that is too long, if that has it.
 func (o *writer) countRefused() bool {
 	f := parseFailure(o.whole.Bytes())
 	if o.r.URL.Path != pathCount || f.Tokens == 0 || !strings.Contains(f.Message, fmt.Sprintf("has %d tokens", f.Tokens)) {
@@ -126,7 +119,6 @@ func (o *writer) countRefused() bool {
 	return true
 }
 
-// writeFailure writes a failure in the shape of the client's API, with its names of fields.
 func (o *writer) writeFailure() {
 	body := o.renameFields(o.whole.Bytes())
 	switch known := (struct{ Type string }{}); api.ShapeOf(o.r.URL.Path) {
@@ -142,8 +134,7 @@ func (o *writer) writeFailure() {
 	o.write(append(bytes.TrimSpace(body), '\n'))
 }
 
-// renameFields replaces a chat completion's field names in an error by the client's: in the field at fault, and in
-// the text for names that are no common words.
+// renameFields replaces a chat completion's names in an error by the client's, in the text only if they are no common words.
 func (o *writer) renameFields(body []byte) []byte {
 	var b struct {
 		Error map[string]any `json:"error"`
@@ -168,11 +159,11 @@ func (o *writer) renameFields(body []byte) []byte {
 	if text != "" {
 		b.Error["message"] = renamed
 	}
-	changed, _ := json.Marshal(b) // of JSON that was read
+	changed, _ := json.Marshal(b) // can't fail
 	return changed
 }
 
-// failure is an error in OpenAI's shape. For a prompt that is too long it has numbers.
+// failure is OpenAI's error, with numbers for a prompt that is too long.
 type failure struct {
 	Message string
 	Code    json.RawMessage
@@ -197,8 +188,7 @@ func (f failure) error(status int) *api.Error {
 	return e
 }
 
-// anthropic returns Anthropic's message for a prompt that is too long, if the numbers are known, else the message itself.
-// Agents read the numbers in it: they ask for a shorter answer, or shorten their conversation, and go on.
+// anthropic returns Anthropic's message for a prompt that is too long: agents read the numbers to shorten answer or conversation.
 func (f failure) anthropic() string {
 	switch {
 	case f.Context <= 0:

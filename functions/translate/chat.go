@@ -8,15 +8,14 @@ import (
 	"strings"
 )
 
-// completion has the fields that are read from a completion, or from a chunk of one.
 type completion struct {
 	ID      string
 	Model   string
-	Created int64 // seconds; 0: unknown
+	Created int64 // seconds, or 0
 	Choices []struct {
 		Message said
 		Delta   said
-		Text    string          // the text of a text completion, all or a part
+		Text    string          // of a text completion
 		Finish  string          `json:"finish_reason"`
 		Stop    json.RawMessage `json:"stop_reason"` // vLLM's: the stop string or token
 		Scores  scores          `json:"logprobs"`
@@ -36,11 +35,10 @@ type usage struct {
 	} `json:"completion_tokens_details"`
 }
 
-// said is a model's output, or a part of it.
 type said struct {
 	Content   string
 	Reasoning string `json:"reasoning_content"`
-	Thoughts  string `json:"reasoning"` // the same, by its newer name
+	Thoughts  string `json:"reasoning"` // its newer name
 	Calls     []call `json:"tool_calls"`
 }
 
@@ -52,10 +50,9 @@ type call struct {
 
 func (s *said) reasoning() string { return cmp.Or(s.Reasoning, s.Thoughts) }
 
-// scores are the log probabilities of tokens, one value for each token. Values of other shapes are dropped.
+// scores are log probabilities of tokens. Values of other shapes are dropped.
 type scores []json.RawMessage
 
-// UnmarshalJSON implements [json.Unmarshaler].
 func (s *scores) UnmarshalJSON(raw []byte) error {
 	var of struct{ Content []json.RawMessage }
 	if json.Unmarshal(raw, &of) == nil {
@@ -64,7 +61,6 @@ func (s *scores) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// chatTurn is a message of a chat completion's request.
 type chatTurn struct {
 	Role      string  `json:"role"`
 	Content   any     `json:"content"`
@@ -83,7 +79,6 @@ func imagePart(url, detail string) any {
 	return map[string]any{"type": "image_url", "image_url": image}
 }
 
-// chatTool returns a tool of a request, or a choice of one.
 func chatTool(function any) any { return map[string]any{"type": "function", "function": function} }
 
 func chooseTool(name string) any { return chatTool(map[string]string{"name": name}) }
@@ -91,13 +86,13 @@ func chooseTool(name string) any { return chatTool(map[string]string{"name": nam
 func toolCall(id, name, arguments string) any {
 	in := parseArguments(arguments)
 	if _, is := in.(json.RawMessage); !is {
-		raw, _ := json.Marshal(in) // of our own types
+		raw, _ := json.Marshal(in) // can't fail
 		arguments = string(raw)
 	}
 	return map[string]any{"id": id, "type": "function", "function": map[string]string{"name": name, "arguments": arguments}}
 }
 
-// parseArguments returns the arguments of a call as an object, or as a text if the model was cut off in them.
+// parseArguments returns an object, with a text if the model was cut off in it.
 func parseArguments(arguments string) any {
 	var o object
 	switch {
@@ -109,17 +104,14 @@ func parseArguments(arguments string) any {
 	return json.RawMessage(arguments)
 }
 
-// compact returns valid JSON without white space.
 func compact(raw json.RawMessage) string {
 	var b bytes.Buffer
 	_ = json.Compact(&b, raw)
 	return b.String()
 }
 
-// jsonSchema returns a response_format.
 func jsonSchema(name string, schema json.RawMessage, strict any) any {
 	return map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": name, "schema": schema, "strict": strict}}
 }
 
-// jsonObject is the response_format of any JSON object.
 var jsonObject = map[string]string{"type": "json_object"}

@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// block is one of Anthropic's content blocks.
 type block struct {
 	Type      string
 	Text      string
@@ -32,7 +31,6 @@ type block struct {
 // content is a text, or blocks.
 type content []block
 
-// UnmarshalJSON implements [json.Unmarshaler].
 func (c *content) UnmarshalJSON(raw []byte) error {
 	var text string
 	if json.Unmarshal(raw, &text) != nil {
@@ -45,13 +43,11 @@ func (c *content) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// spoken is one of Anthropic's messages.
 type spoken struct {
 	Role    string
 	Content content
 }
 
-// conversation translates system and messages.
 func (r *request) conversation() {
 	var system content
 	var messages []spoken
@@ -68,7 +64,7 @@ func (r *request) conversation() {
 	for i, m := range messages {
 		where := fmt.Sprintf("messages[%d]", i)
 		switch m.Role {
-		case "system": // an instruction within the conversation
+		case "system": // within the conversation
 			out = append(out, chatTurn{Role: "system", Content: r.blockText(m.Content, where)})
 		case "user":
 			out = append(out, r.userTurns(m.Content, where)...)
@@ -85,7 +81,6 @@ func (r *request) conversation() {
 	r.put("messages", out)
 }
 
-// blockText returns the text of blocks that must all be text.
 func (r *request) blockText(c content, where string) string {
 	var parts []string
 	for _, b := range c {
@@ -97,7 +92,7 @@ func (r *request) blockText(c content, where string) string {
 	return strings.Join(parts, "\n")
 }
 
-// userTurns translates a user's message: the results of tools, each as a message of its own, and then the user's text.
+// userTurns puts tools' results before the user's text.
 func (r *request) userTurns(c content, where string) (out []chatTurn) {
 	var parts []any
 	var text string
@@ -140,7 +135,6 @@ func (r *request) userTurns(c content, where string) (out []chatTurn) {
 	return append(out, chatTurn{Role: "user", Content: parts})
 }
 
-// document returns the text of a document, below its title and context.
 func (r *request) document(b *block, at string) string {
 	if b.Citations.Enabled {
 		r.refuse("messages", "%s.citations can't be kept: no parts of documents are cited here", at)
@@ -161,7 +155,6 @@ func (r *request) document(b *block, at string) string {
 	return text
 }
 
-// assistantTurn translates an earlier answer.
 func (r *request) assistantTurn(c content, where string) chatTurn {
 	var text, thoughts strings.Builder
 	said := chatTurn{Role: "assistant"}

@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// item is an item of a request's input.
 type item struct {
 	Type      string
 	Role      string
@@ -27,7 +26,6 @@ type inputParts []struct {
 	Detail  string
 }
 
-// UnmarshalJSON implements [json.Unmarshaler].
 func (p *inputParts) UnmarshalJSON(raw []byte) error {
 	type plain inputParts
 	var text string
@@ -38,7 +36,6 @@ func (p *inputParts) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*plain)(p))
 }
 
-// partsText returns the text of parts that must all be text.
 func (r *request) partsText(p inputParts, where string) string {
 	var b strings.Builder
 	for _, part := range p {
@@ -54,7 +51,6 @@ func (r *request) partsText(p inputParts, where string) string {
 	return b.String()
 }
 
-// partsContent returns parts as the content of a chat completion's message.
 func (r *request) partsContent(p inputParts, where string) any {
 	if len(p) == 1 && p[0].Type != "input_image" {
 		return r.partsText(p, where)
@@ -76,7 +72,6 @@ func (r *request) partsContent(p inputParts, where string) any {
 	return out
 }
 
-// input translates instructions and input.
 func (r *request) input() {
 	t := turns{request: r}
 	var instructions, text string
@@ -101,18 +96,17 @@ func (r *request) input() {
 	r.put("messages", t.out)
 }
 
-// turns collects messages. Consecutive thoughts, text and calls of an assistant are one message.
+// turns makes consecutive thoughts, text and calls of an assistant one message.
 type turns struct {
 	*request
 	out []*chatTurn
-	own *chatTurn // the assistant's last message; nil: another one follows
+	own *chatTurn // the assistant's current message, or nil
 }
 
 func (t *turns) add(m chatTurn) {
 	t.out, t.own = append(t.out, &m), nil
 }
 
-// assistant returns the assistant's current message, or begins one.
 func (t *turns) assistant() *chatTurn {
 	if t.own == nil {
 		t.add(chatTurn{Role: "assistant"})

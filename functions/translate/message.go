@@ -35,12 +35,10 @@ type (
 	}
 )
 
-// emptyMessage returns the message of a completion before its first block.
 func emptyMessage(c *completion) message {
 	return message{ID: "msg_" + strings.TrimPrefix(c.ID, "chatcmpl-"), Type: "message", Role: "assistant", Model: c.Model, Content: []any{}, Usage: c.Usage.anthropic()}
 }
 
-// newBlock returns a block of a kind with its text; c is the call of a call block.
 func newBlock(kind, text string, c *call) any {
 	switch kind {
 	case kindThoughts:
@@ -51,7 +49,7 @@ func newBlock(kind, text string, c *call) any {
 	return toolBlock{"tool_use", c.ID, c.Function.Name, parseArguments(text)}
 }
 
-// newMessage translates a complete completion. silent leaves out the text of thoughts.
+// newMessage leaves out the text of thoughts if silent.
 func newMessage(c *completion, silent bool) message {
 	m, choice := emptyMessage(c), &c.Choices[0]
 	if thoughts := choice.Message.reasoning(); thoughts != "" {
@@ -70,9 +68,9 @@ func newMessage(c *completion, silent bool) message {
 	return m
 }
 
-// anthropic returns a usage in Anthropic's shape, in which input_tokens does not include cached ones.
+// anthropic's input_tokens do not include cached ones.
 func (u usage) anthropic() json.RawMessage {
-	details := "" // without counted thoughts
+	details := ""
 	if u.Output.Reasoning > 0 {
 		details = fmt.Sprintf(`,"output_tokens_details":{"thinking_tokens":%d}`, u.Output.Reasoning)
 	}
@@ -80,7 +78,7 @@ func (u usage) anthropic() json.RawMessage {
 		max(0, u.Prompt-u.Details.Cached), u.Details.Cached, u.Completion, details)
 }
 
-// stopReason returns the reason why an answer ended, and the stop string that ended it.
+// stopReason also returns the stop string that ended the answer.
 func stopReason(finish string, stop json.RawMessage) (reason, sequence *string) {
 	var text string
 	if finish == "stop" && json.Unmarshal(stop, &text) == nil && text != "" {
@@ -97,11 +95,10 @@ func stopReason(finish string, stop json.RawMessage) (reason, sequence *string) 
 	return new("end_turn"), nil
 }
 
-// messageEvents writes the events of Anthropic's stream.
 type messageEvents struct {
 	blocks
 	silent bool
-	index  int // of the open block, or of the next one
+	index  int // of the open block, or the next
 }
 
 func newMessageEvents(out *output, silent bool) *messageEvents {
@@ -137,7 +134,6 @@ func (s *messageEvents) closeBlock(string) {
 	s.index++
 }
 
-// end implements events.
 func (s *messageEvents) end(e ending) {
 	s.closeOpen("")
 	reason, sequence := stopReason(e.finish, e.stop)

@@ -8,7 +8,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// refusedOfMessages are Anthropic's fields that are not supported.
 var refusedOfMessages = map[string]string{
 	"container":     "containers are a service of Anthropic's",
 	"mcp_servers":   "MCP servers are called by a service of Anthropic's",
@@ -18,10 +17,9 @@ var refusedOfMessages = map[string]string{
 
 var messagesNames = map[string]string{"stop": "stop_sequences", "response_format": "output_config", "thinking_token_budget": "thinking", "reasoning_effort": "output_config"}
 
-// pingMessage is the event that keeps Anthropic's stream open.
+// pingMessage keeps Anthropic's stream open.
 const pingMessage = "event: ping\ndata: {\"type\":\"ping\"}\n\n"
 
-// askMessages converts a request for a message to a chat completion.
 func askMessages(_ *Handler, in *request) shape {
 	silent := in.messages()
 	if !in.has("max_tokens") { // Anthropic's API requires it
@@ -32,7 +30,7 @@ func askMessages(_ *Handler, in *request) shape {
 		events: func(out *output) events { return newMessageEvents(out, silent) }}
 }
 
-// askCount converts a request for the number of tokens to a chat completion of one token.
+// askCount asks for one token.
 func askCount(_ *Handler, in *request) shape {
 	in.messages()
 	in.put("max_tokens", 1)
@@ -40,7 +38,7 @@ func askCount(_ *Handler, in *request) shape {
 	return shape{names: messagesNames, answer: whole(func(c *completion) any { return map[string]int{"input_tokens": c.Usage.Prompt} })}
 }
 
-// messages translates the fields of Anthropic's request. silent reports that the answer leaves out the thoughts.
+// messages translates the fields; silent: the answer leaves out the thoughts.
 func (r *request) messages() (silent bool) {
 	r.refuseFields(refusedOfMessages)
 	r.conversation()
@@ -60,12 +58,12 @@ func (r *request) messages() (silent bool) {
 	}
 	r.drop("service_tier", "auto", "standard_only")
 	r.drop("speed", "standard")
-	r.remove("cache_control", "user_profile_id", "workspace_id") // prompts are always cached by prefix; the others are for Anthropic's bills
+	r.remove("cache_control", "user_profile_id", "workspace_id") // prompts are always cached; the others are for Anthropic's bills
 	r.setStreamOptions()
 	return silent
 }
 
-// thinking switches a model's thoughts on, with a limit, or off, or leaves them to its template.
+// thinking switches thoughts on, with a limit, or off, or leaves them to the template.
 func (r *request) thinking() (silent bool) {
 	var t struct {
 		Type    string
@@ -82,7 +80,7 @@ func (r *request) thinking() (silent bool) {
 		r.setTemplate("enable_thinking", false)
 	case "enabled":
 		var most float64
-		_ = json.Unmarshal(r.object["max_tokens"], &most) // it was checked, or is missing
+		_ = json.Unmarshal(r.object["max_tokens"], &most) // checked, or missing
 		switch {
 		case t.Budget < 1 || t.Budget != math.Trunc(t.Budget) || t.Budget > 1<<40:
 			r.refuse("thinking", "thinking.budget_tokens is missing or no whole number from 1")
@@ -97,7 +95,7 @@ func (r *request) thinking() (silent bool) {
 	return t.Display == "omitted"
 }
 
-// messageTools translates functions, and refuses Anthropic's own tools.
+// messageTools refuses Anthropic's own tools.
 func (r *request) messageTools() {
 	var list []struct {
 		Type        string
@@ -145,7 +143,7 @@ func (r *request) messageTools() {
 	}
 }
 
-// outputConfig translates output_config, and output_format, the older name of its format.
+// outputConfig also takes output_format, the older name of its format.
 func (r *request) outputConfig() {
 	var config struct {
 		Effort string
@@ -171,11 +169,9 @@ func (r *request) outputConfig() {
 	}
 }
 
-// clearThinking is the context edit that removes thoughts of earlier answers.
 const clearThinking = "clear_thinking_20251015"
 
-// editContext applies context_management to messages. It refuses edits that begin at a number of tokens, because
-// tokens are not counted before a model reads them.
+// editContext refuses edits from a number of tokens on, which are not counted before a model reads them.
 func (r *request) editContext(messages []spoken) {
 	var management struct {
 		Edits []struct {
@@ -196,7 +192,7 @@ func (r *request) editContext(messages []spoken) {
 	}
 }
 
-// thinkingTurns returns the number of answers that keep their thoughts; the default is the last one.
+// thinkingTurns returns how many answers keep their thoughts, by default one.
 func thinkingTurns(raw json.RawMessage) (n int, valid bool) {
 	var keep any
 	_ = json.Unmarshal(raw, &keep) // it is JSON, or missing
@@ -211,7 +207,7 @@ func thinkingTurns(raw json.RawMessage) (n int, valid bool) {
 	return int(min(value, 1<<30)), turns["type"] == "thinking_turns" && value >= 1 && value == math.Trunc(value)
 }
 
-// keepThoughts removes the thoughts of all answers but the last keep that have any.
+// keepThoughts leaves the thoughts of the last keep answers that have any.
 func keepThoughts(messages []spoken, keep int) {
 	isThought := func(b block) bool { return b.Type == "thinking" || b.Type == "redacted_thinking" }
 	for i := range slices.Backward(messages) {

@@ -15,7 +15,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// refusedOfOllama are fields of a request in Ollama's own API that are not supported.
 var refusedOfOllama = map[string]string{
 	"raw":                "a conversation goes through the model's template: send it to /api/generate as a prompt",
 	"template":           "the template is the model's own",
@@ -29,33 +28,31 @@ var refusedOfOllama = map[string]string{
 	"steps":              "no images are made here",
 }
 
-// ollamaRequest is a request in Ollama's own API, and the values that its answer repeats.
+// ollamaRequest has the values that the answer repeats.
 type ollamaRequest struct {
 	*request
 	model    string // as the client wrote it
-	generate bool   // it is one of /api/generate
+	generate bool   // of /api/generate
 	began    time.Time
 }
 
-// readOllama translates the common fields of all requests in Ollama's own API.
 func (h *Handler) readOllama(in *request) *ollamaRequest {
 	in.refuseFields(refusedOfOllama, "false", `""`, "[]", "0")
 	var model, name string
 	in.take("model", &model)
-	in.take("name", &name) // Ollama's command line sends the old name, with an empty model
+	in.take("name", &name) // the old name, which Ollama's command line sends
 	r := &ollamaRequest{request: in, model: cmp.Or(model, name), began: time.Now()}
 	if model = r.model; model != "" {
 		if !slices.Contains(h.Names, api.ModelName(model)) {
-			model = strings.TrimSuffix(model, names.Latest) // Ollama's clients add the tag
+			model = strings.TrimSuffix(model, names.Latest) // Ollama's clients add it
 		}
 		in.put("model", model)
 	}
-	in.remove("keep_alive") // the function declares how long the model stays loaded
+	in.remove("keep_alive") // the function declares it
 	in.ollamaOptions()
 	return r
 }
 
-// askChat converts a request of /api/chat to a chat completion.
 func askChat(h *Handler, in *request) shape {
 	r := h.readOllama(in)
 	var messages []ollamaTurn
@@ -71,8 +68,7 @@ func askChat(h *Handler, in *request) shape {
 	return r.askTurns(messages)
 }
 
-// askGenerate converts a request of /api/generate to a chat completion with the prompt as a user's message. A raw
-// prompt is completed as a text.
+// askGenerate makes the prompt a user's message, or a text to complete if it is raw.
 func askGenerate(h *Handler, in *request) shape {
 	user, system, raw := ollamaTurn{Role: "user"}, ollamaTurn{Role: "system"}, false
 	in.take("raw", &raw)
@@ -97,7 +93,6 @@ func askGenerate(h *Handler, in *request) shape {
 	return r.askTurns(turns)
 }
 
-// askText converts a request to a text completion.
 func (r *ollamaRequest) askText(prompt string) shape {
 	for _, field := range []string{"think", "logprobs"} {
 		if r.has(field) && string(r.object[field]) != "false" {
@@ -109,7 +104,6 @@ func (r *ollamaRequest) askText(prompt string) shape {
 	return r.ask(pathText)
 }
 
-// askTurns converts messages to a chat completion.
 func (r *ollamaRequest) askTurns(messages []ollamaTurn) shape {
 	t := ollamaTurns{request: r.request}
 	for i := range messages {
@@ -121,12 +115,11 @@ func (r *ollamaRequest) askTurns(messages []ollamaTurn) shape {
 	}
 	r.think()
 	if string(r.object["logprobs"]) != "true" {
-		r.remove("top_logprobs") // it is only a number
+		r.remove("top_logprobs")
 	}
 	return r.ask("")
 }
 
-// ask translates the common fields of both kinds of completions.
 func (r *ollamaRequest) ask(path string) shape {
 	if !r.has("stream") {
 		r.put("stream", true) // Ollama's default
@@ -136,7 +129,6 @@ func (r *ollamaRequest) ask(path string) shape {
 	return shape{path: path, names: ollamaNames, style: api.StreamLines, answer: whole(r.whole), events: func(out *output) events { return &ollamaLines{out: out, request: r} }}
 }
 
-// think switches thoughts off, or on with their amount. A model that does not think refuses that.
 func (r *request) think() {
 	effort := strings.Trim(string(r.object["think"]), `"`)
 	r.remove("think")
@@ -156,7 +148,6 @@ func (r *request) think() {
 	r.setTemplate("enable_thinking", true)
 }
 
-// ollamaFormat translates the form of the answer: "json", or a schema.
 func (r *request) ollamaFormat() {
 	raw := r.object["format"]
 	switch {
@@ -171,7 +162,7 @@ func (r *request) ollamaFormat() {
 	r.remove("format")
 }
 
-// ollamaTurn is a message of Ollama's, in requests and in answers.
+// ollamaTurn is Ollama's message, in requests and answers.
 type ollamaTurn struct {
 	Role     string       `json:"role"`
 	Content  string       `json:"content"`
@@ -191,15 +182,13 @@ type ollamaCall struct {
 	} `json:"function"`
 }
 
-// ollamaTurns collects messages. Ollama's calls need no identifiers: results are matched by their tool's name and
-// their order.
+// ollamaTurns matches results to calls by their tool's name and order: Ollama's need no identifiers.
 type ollamaTurns struct {
 	*request
 	out  []chatTurn
-	open []ollamaCall // calls without a result yet
+	open []ollamaCall // without a result yet
 }
 
-// add translates the message with the index at.
 func (t *ollamaTurns) add(m *ollamaTurn, at int) {
 	out := chatTurn{Role: m.Role, Content: m.Content}
 	switch m.Role {
@@ -226,7 +215,6 @@ func (t *ollamaTurns) add(m *ollamaTurn, at int) {
 	t.out = append(t.out, out)
 }
 
-// imageParts returns the content of a message with images.
 func (t *ollamaTurns) imageParts(m *ollamaTurn) (parts []any) {
 	if m.Content != "" {
 		parts = append(parts, textPart(m.Content))
@@ -241,8 +229,7 @@ func (t *ollamaTurns) imageParts(m *ollamaTurn) (parts []any) {
 	return parts
 }
 
-// takeCall returns the identifier of the call that a result belongs to: the named one, or else the first of its tool,
-// or the first of any.
+// takeCall returns the identifier of the named call, else the tool's first, or the first if m names none.
 func (t *ollamaTurns) takeCall(m *ollamaTurn) string {
 	at := slices.IndexFunc(t.open, func(c ollamaCall) bool { return c.ID == m.CallID || m.CallID == "" && c.Function.Name == m.Tool })
 	if at < 0 && m.CallID == "" && m.Tool == "" && len(t.open) > 0 {
@@ -256,20 +243,18 @@ func (t *ollamaTurns) takeCall(m *ollamaTurn) string {
 	return id
 }
 
-// keptOptions maps Ollama's options to their names in a chat completion.
 var keptOptions = map[string]string{
 	"temperature": "temperature", "top_p": "top_p", "min_p": "min_p", "stop": "stop", "repeat_penalty": "repetition_penalty",
 	"presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty",
 }
 
-// hostOptions say how a model is run, which the function declares. num_keep matters only if a context is shifted.
+// hostOptions are the function's to declare.
 var hostOptions = strings.Fields("num_batch num_ctx num_gpu main_gpu low_vram use_mmap use_mlock num_thread numa f16_kv vocab_only logits_all num_keep mirostat_tau mirostat_eta")
 
-// neutralOptions has the values of options that have no effect. Other values are refused, except those of penalties,
-// which are translated.
+// neutralOptions have no effect with these values.
 var neutralOptions = map[string]float64{"mirostat": 0, "tfs_z": 1, "typical_p": 1, "repeat_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
 
-// ollamaOptions moves the options into the request. It refuses one that would change the answer and can't be translated.
+// ollamaOptions refuses options that change the answer and can't be translated.
 func (r *request) ollamaOptions() {
 	var all object
 	r.take("options", &all)
@@ -292,7 +277,6 @@ func (r *request) ollamaOptions() {
 	}
 }
 
-// setOption sets an option with a number.
 func (r *request) setOption(all object, name string, n float64) {
 	switch name {
 	case "num_predict", "top_k", "seed":
@@ -301,12 +285,12 @@ func (r *request) setOption(all object, name string, n float64) {
 			r.refuse("options."+name, "options.%s is %v: want a whole number", name, n)
 		case name == "top_k":
 			r.put("top_k", max(int64(n), -1))
-		case name == "num_predict" && n > 0: // otherwise only the context limits it
+		case name == "num_predict" && n > 0: // else only the context limits it
 			r.put("max_tokens", int64(n))
-		case name == "seed" && n >= 0: // otherwise each answer has another one
+		case name == "seed" && n >= 0: // else each answer has another
 			r.put("seed", int64(n))
 		}
-	case "repeat_last_n": // penalties apply to the whole context, as with -1
+	case "repeat_last_n": // of the whole context, as with -1
 		for _, penalty := range []string{"repeat_penalty", "presence_penalty", "frequency_penalty"} {
 			if n != -1 && all.has(penalty) && !isNeutral(penalty, all[penalty]) {
 				r.refuse("options.repeat_last_n", "options.repeat_last_n is %v, which can't be kept beside a penalty: penalties are for all of the context, leave it out or send -1", n)
@@ -319,7 +303,6 @@ func (r *request) setOption(all object, name string, n float64) {
 	}
 }
 
-// isNeutral reports whether the value of an option has no effect.
 func isNeutral(name string, raw json.RawMessage) bool {
 	neutral, known := neutralOptions[name]
 	var n float64

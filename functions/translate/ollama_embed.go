@@ -11,17 +11,15 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// ollamaVectors is an answer of /api/embed.
 type ollamaVectors struct {
 	Model   string        `json:"model"`
 	Vectors [][]float32   `json:"embeddings"`
 	Total   time.Duration `json:"total_duration"`
-	Load    time.Duration `json:"load_duration"` // 0: the model was loaded when the request came here
+	Load    time.Duration `json:"load_duration"` // 0: it was loaded before
 	Prompt  int           `json:"prompt_eval_count"`
 }
 
-// askEmbed converts a request of /api/embed to one for embeddings. A text that is too long is cut at its end by
-// default, as in Ollama.
+// askEmbed cuts a long text at its end by default, as Ollama does.
 func askEmbed(h *Handler, in *request) shape {
 	cut, dimensions := true, 0
 	in.take("truncate", &cut)
@@ -29,7 +27,7 @@ func askEmbed(h *Handler, in *request) shape {
 	var texts []string
 	var one string
 	if in.has("input") && json.Unmarshal(in.object["input"], &one) == nil {
-		texts = []string{one}[:min(len(one), 1)] // an empty text counts as no text
+		texts = []string{one}[:min(len(one), 1)] // an empty text counts as none
 	} else {
 		in.take("input", &texts)
 	}
@@ -51,7 +49,7 @@ func askEmbed(h *Handler, in *request) shape {
 	})
 }
 
-// askEmbeddings converts a request of the older /api/embeddings, for the unnormalised vector of one text.
+// askEmbeddings asks for one unnormalised vector (the older /api/embeddings).
 func askEmbeddings(h *Handler, in *request) shape {
 	h.readOllama(in)
 	var prompt string
@@ -62,7 +60,7 @@ func askEmbeddings(h *Handler, in *request) shape {
 	return in.askVectors([]string{prompt}, func(vectors [][]float32, _ int) any { return map[string][]float32{"embedding": vectors[0]} })
 }
 
-// askShow passes a request on to the engine, which has this path too, with the model's own name.
+// askShow asks the engine, which has this path too, by the model's own name.
 func askShow(h *Handler, in *request) shape {
 	if h.readOllama(in).model == "" {
 		in.refuse("model", "model is required")
@@ -73,13 +71,12 @@ func askShow(h *Handler, in *request) shape {
 	return shape{path: pathShow, answer: func(body []byte) (any, bool) { return json.RawMessage(body), json.Valid(body) }}
 }
 
-// loads answers a request that only loads the model: a runtime that lists its models has loaded it.
+// loads answers a request that only loads the model: a runtime that lists its models has done so.
 func loads(answer any) shape {
 	return shape{path: pathModels, answer: func([]byte) (any, bool) { return answer, true }}
 }
 
-// askVectors requests the embeddings of texts. It requests base64, so that the answer takes half the memory while it
-// is read.
+// askVectors requests base64, which takes half the memory.
 func (r *request) askVectors(texts []string, answer func(vectors [][]float32, tokens int) any) shape {
 	r.put("input", texts)
 	r.put("encoding_format", "base64")
@@ -92,8 +89,7 @@ func (r *request) askVectors(texts []string, answer func(vectors [][]float32, to
 	}}
 }
 
-// readVectors reads the answer to n texts, in their order; nil: it is invalid. A runtime may send numbers even if
-// base64 was requested.
+// readVectors returns nil for an invalid answer. A runtime may send numbers all the same.
 func readVectors(body []byte, n int) (vectors [][]float32, tokens int) {
 	var in struct {
 		Data []struct {
@@ -121,7 +117,7 @@ func readVectors(body []byte, n int) (vectors [][]float32, tokens int) {
 		*v = make([]float32, len(encoded)/4)
 		for i := range *v {
 			x := math.Float32frombits(binary.LittleEndian.Uint32(encoded[4*i:]))
-			if x-x != 0 { // infinite or NaN: JSON has no such numbers
+			if x-x != 0 { // infinite or NaN, which JSON lacks
 				return nil, 0
 			}
 			(*v)[i] = x
@@ -130,12 +126,11 @@ func readVectors(body []byte, n int) (vectors [][]float32, tokens int) {
 	return vectors, in.Usage.Prompt
 }
 
-// ollamaLine is an answer, or a line of one.
 type ollamaLine struct {
 	Model    string            `json:"model"`
 	Created  time.Time         `json:"created_at"`
-	Message  *ollamaTurn       `json:"message,omitempty"`  // of /api/chat
-	Response *string           `json:"response,omitempty"` // of /api/generate, with the next two
+	Message  *ollamaTurn       `json:"message,omitempty"`  // /api/chat
+	Response *string           `json:"response,omitempty"` // /api/generate, with the next two
 	Thinking string            `json:"thinking,omitempty"`
 	Calls    []ollamaCall      `json:"tool_calls,omitempty"`
 	Done     bool              `json:"done"`
@@ -144,11 +139,10 @@ type ollamaLine struct {
 	*ollamaCounts
 }
 
-// ollamaCounts ends an answer. The runtime does not report its times: they are measured in a stream; else all of the
-// time is the answer's.
+// ollamaCounts measures times in a stream; else all time is the answer's.
 type ollamaCounts struct {
 	Total      time.Duration `json:"total_duration"`
-	Load       time.Duration `json:"load_duration"` // 0: the model was loaded when the request came here
+	Load       time.Duration `json:"load_duration"` // 0: it was loaded before
 	Prompt     int           `json:"prompt_eval_count"`
 	PromptTime time.Duration `json:"prompt_eval_duration"`
 	Output     int           `json:"eval_count"`
@@ -161,26 +155,23 @@ var ollamaNames = map[string]string{
 	"presence_penalty": "options.presence_penalty", "frequency_penalty": "options.frequency_penalty",
 }
 
-// whole translates a whole completion.
 func (r *ollamaRequest) whole(c *completion) any {
 	choice := &c.Choices[0]
 	line := r.line(c.Model, choice.Message.Content+choice.Text, choice.Message.reasoning(), choice.Message.Calls, choice.Scores)
 	return r.done(line, choice.Finish, &ollamaCounts{Prompt: c.Usage.Prompt, Output: c.Usage.Completion, OutputTime: time.Since(r.began)})
 }
 
-// loaded answers a request that only loads the model.
 func (r *ollamaRequest) loaded() shape {
 	return loads(r.done(r.line("", "", "", nil, nil), "load", nil))
 }
 
-// line returns a line with a model's output.
 func (r *ollamaRequest) line(model, text, thoughts string, calls []call, s scores) ollamaLine {
 	l := ollamaLine{Model: cmp.Or(r.model, model), Created: time.Now().UTC(), Scores: s}
 	said := ollamaTurn{Role: "assistant", Content: text, Thinking: thoughts}
 	for i, c := range calls {
 		o := ollamaCall{ID: c.ID}
 		o.Function.Index, o.Function.Name = i, c.Function.Name
-		o.Function.Arguments, _ = json.Marshal(parseArguments(c.Function.Arguments)) // JSON that was read
+		o.Function.Arguments, _ = json.Marshal(parseArguments(c.Function.Arguments)) // can't fail
 		said.Calls = append(said.Calls, o)
 	}
 	if r.generate {
@@ -191,7 +182,6 @@ func (r *ollamaRequest) line(model, text, thoughts string, calls []call, s score
 	return l
 }
 
-// done converts a line to the last one.
 func (r *ollamaRequest) done(l ollamaLine, finish string, counts *ollamaCounts) ollamaLine {
 	l.Done, l.Reason, l.ollamaCounts = true, finish, counts
 	if slices.Contains([]string{"tool_calls", "function_call", ""}, finish) {
@@ -203,18 +193,16 @@ func (r *ollamaRequest) done(l ollamaLine, finish string, counts *ollamaCounts) 
 	return l
 }
 
-// ollamaLines writes the lines of Ollama's stream.
 type ollamaLines struct {
 	out         *output
 	request     *ollamaRequest
 	model       string
-	first, last time.Time // the times of parts of the answer
-	calls       []call    // each is sent complete, in one line
-	arguments   [][]byte  // of the calls
-	size        int       // of all arguments
+	first, last time.Time // of the answer's parts
+	calls       []call    // sent complete, in one line
+	arguments   [][]byte
+	size        int // of all arguments
 }
 
-// add implements events.
 func (s *ollamaLines) add(c *completion) *api.Error {
 	s.model = cmp.Or(c.Model, s.model)
 	if len(c.Choices) == 0 {
@@ -244,7 +232,6 @@ func (s *ollamaLines) add(c *completion) *api.Error {
 	return nil
 }
 
-// end implements events.
 func (s *ollamaLines) end(e ending) {
 	if len(s.calls) > 0 {
 		for i := range s.calls {
@@ -260,6 +247,6 @@ func (s *ollamaLines) end(e ending) {
 }
 
 func (s *ollamaLines) write(l ollamaLine) {
-	raw, _ := json.Marshal(l) // types of ours and text that was read
+	raw, _ := json.Marshal(l) // can't fail
 	s.out.Write(append(raw, '\n'))
 }

@@ -17,33 +17,29 @@ type object map[string]json.RawMessage
 // has reports whether a field is present and not null.
 func (o object) has(name string) bool { return !slices.Contains([]string{"", "null"}, string(o[name])) }
 
-// put sets a field.
 func (o object) put(name string, v any) {
-	o[name], _ = json.Marshal(v) // types of ours and JSON that was read
+	o[name], _ = json.Marshal(v) // can't fail
 }
 
-// remove removes fields.
 func (o object) remove(names ...string) {
 	for _, name := range names {
 		delete(o, name)
 	}
 }
 
-// request is a client's request, which becomes the runtime's field by field. It keeps the first error and drops later
-// ones, so a translation runs to its end and checks err once.
+// request becomes the runtime's, field by field. It keeps the first error, so err is checked once.
 type request struct {
 	object
 	err error
 }
 
-// refuse sets the request's error to a 400 that names a field.
 func (r *request) refuse(param, format string, args ...any) {
 	if r.err == nil {
 		r.err = api.BadRequest(param, format, args...)
 	}
 }
 
-// refuseFields refuses unsupported fields, each with its reason, unless their value is null or in none.
+// refuseFields accepts null and the values in none.
 func (r *request) refuseFields(reasons map[string]string, none ...string) {
 	for name, why := range reasons {
 		if r.has(name) && !slices.Contains(none, string(r.object[name])) {
@@ -53,7 +49,7 @@ func (r *request) refuseFields(reasons map[string]string, none ...string) {
 	}
 }
 
-// take removes a field and decodes it into v. It leaves v unchanged if the field is missing.
+// take removes a field and decodes it into v, if it is there.
 func (r *request) take(name string, v any) {
 	if r.has(name) {
 		if err := json.Unmarshal(r.object[name], v); err != nil {
@@ -63,13 +59,11 @@ func (r *request) take(name string, v any) {
 	r.remove(name)
 }
 
-// wanted maps the kinds that fields are decoded into to JSON's names of types.
 var wanted = map[reflect.Kind]string{
 	reflect.String: "a string", reflect.Bool: "true or false", reflect.Slice: "an array", reflect.Struct: "an object", reflect.Map: "an object",
 	reflect.Int: "a number", reflect.Int64: "a number", reflect.Float64: "a number", reflect.Float32: "a number",
 }
 
-// refuseType refuses a field with the error of decoding it.
 func (r *request) refuseType(name string, err error) {
 	wrong, is := errors.AsType[*json.UnmarshalTypeError](err)
 	if !is {
@@ -84,21 +78,21 @@ func (r *request) refuseType(name string, err error) {
 	r.refuse(name, "%s: it has the wrong type: got %s, want %s", where, got, cmp.Or(wanted[wrong.Type.Kind()], "another type"))
 }
 
-// allow refuses a word of the field param unless it is empty or in want.
+// allow refuses a word that is neither empty nor in want.
 func (r *request) allow(param, name, word string, want ...string) {
 	if word != "" && !slices.Contains(want, word) {
 		r.refuse(param, "%s is %.40q, which can't be kept here: want %s", name, word, strings.Join(want, " or "))
 	}
 }
 
-// drop removes a field whose value must be one of a few words without an effect here.
+// drop removes a field whose words have no effect here.
 func (r *request) drop(name string, words ...string) {
 	var word string
 	r.take(name, &word)
 	r.allow(name, name, word, words...)
 }
 
-// setTemplate sets a variable of the model's template, unless the client has set it.
+// setTemplate does not replace a client's variable.
 func (r *request) setTemplate(name string, v any) {
 	args := object{}
 	r.take("chat_template_kwargs", &args)
@@ -108,8 +102,7 @@ func (r *request) setTemplate(name string, v any) {
 	r.put("chat_template_kwargs", args)
 }
 
-// continueLast has the answer continue the last message, which is the assistant's. Without a text at its end (said)
-// it is refused.
+// continueLast continues the assistant's last message, which must end with a text (said).
 func (r *request) continueLast(said bool) {
 	if !said {
 		r.refuse("messages", "the last message is the assistant's and ends with no text: there is nothing to go on from, end with a message of the user's")
@@ -118,7 +111,6 @@ func (r *request) continueLast(said bool) {
 	r.put("continue_final_message", true)
 }
 
-// setStreamOptions requests the usage at the end of a stream.
 func (r *request) setStreamOptions() {
 	var stream bool
 	if r.has("stream") && json.Unmarshal(r.object["stream"], &stream) != nil {
@@ -130,7 +122,7 @@ func (r *request) setStreamOptions() {
 	}
 }
 
-// checkMaxTokens checks the value of max_tokens; name is its name in the client's API.
+// checkMaxTokens takes the name of max_tokens in the client's API.
 func (r *request) checkMaxTokens(name string) {
 	var n float64
 	if raw := r.object["max_tokens"]; r.has("max_tokens") && (json.Unmarshal(raw, &n) != nil || n < 1) {

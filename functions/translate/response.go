@@ -9,22 +9,19 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// emptyResponse has the fields of a response in their order, with the values that they have if neither request nor
-// answer set them.
+// emptyResponse has a response's fields in their order, with their default values.
 const emptyResponse = `{"id":"","object":"response","created_at":0,"completed_at":null,"status":"in_progress","background":false,"error":null,"incomplete_details":null,` +
 	`"instructions":null,"max_output_tokens":null,"model":"","output":[],"parallel_tool_calls":true,"previous_response_id":null,"reasoning":{"effort":null,"summary":null},` +
 	`"store":false,"temperature":1,"text":{},"tool_choice":"auto","tools":[],"top_p":1,"truncation":"disabled","usage":null,"user":null,"metadata":{},"top_logprobs":0,` +
 	`"presence_penalty":0,"frequency_penalty":0,"max_tool_calls":null,"prompt_cache_key":null,"safety_identifier":null,"service_tier":"default"}`
 
-// response is OpenAI's response to one request.
 type response struct {
 	fields *jsonfield.Object
-	spaces map[string]called // the request's functions by their names in a chat completion
-	id     string            // without its prefix
+	spaces map[string]called // functions by their names in a chat completion
+	id     string            // without prefix
 	output []outputItem
 }
 
-// newResponse returns a response with the fields repeated from the request.
 func newResponse(in *request) *response {
 	r := &response{fields: jsonfield.Open([]byte(emptyResponse)), spaces: map[string]called{}, output: []outputItem{}}
 	for name := range strings.FieldsSeq("instructions max_output_tokens parallel_tool_calls reasoning temperature tool_choice top_p user metadata " +
@@ -34,7 +31,7 @@ func newResponse(in *request) *response {
 		}
 	}
 	text := object{}
-	_ = json.Unmarshal(in.object["text"], &text) // anything but an object is refused later
+	_ = json.Unmarshal(in.object["text"], &text) // other values are refused later
 	if text == nil {
 		text = object{}
 	}
@@ -61,15 +58,13 @@ func newResponse(in *request) *response {
 }
 
 func (r *response) set(name string, v any) {
-	raw, _ := json.Marshal(v) // a type of ours with valid JSON
+	raw, _ := json.Marshal(v) // can't fail
 	r.fields.Set(name, raw)
 }
 
-// body returns the response so far.
 func (r *response) body() json.RawMessage { return r.fields.Bytes() }
 
-// begin sets the values from the first chunk of an answer. The time is the runtime's, so that it stays the same if
-// another instance continues the stream.
+// begin takes the runtime's time, which stays if another instance continues the stream.
 func (r *response) begin(c *completion) {
 	r.id = strings.TrimPrefix(c.ID, "chatcmpl-")
 	if c.Created == 0 {
@@ -80,7 +75,6 @@ func (r *response) begin(c *completion) {
 	r.set("created_at", c.Created)
 }
 
-// end sets the usage and the status, which it returns.
 func (r *response) end(finish string, u usage) (status string) {
 	reason := map[string]string{"length": "max_output_tokens", "content_filter": "content_filter"}[finish]
 	if reason != "" {
@@ -96,7 +90,6 @@ func (r *response) end(finish string, u usage) (status string) {
 	return status
 }
 
-// whole translates a whole completion.
 func (r *response) whole(c *completion) any {
 	choice := &c.Choices[0]
 	r.begin(c)
@@ -115,7 +108,6 @@ func (r *response) whole(c *completion) any {
 	return r.body()
 }
 
-// outputItem is an item of a response: thoughts, a message or a call.
 type outputItem struct {
 	ID      string       `json:"id"`
 	Type    string       `json:"type"`
@@ -140,12 +132,12 @@ type outputPart struct {
 	Logprobs    scores     `json:"logprobs,omitzero"`
 }
 
-// itemKinds has for each kind of block the prefix of its items' identifiers, and the type of its parts.
+// itemKinds has the prefix of items' identifiers, and their parts' type.
 var itemKinds = map[string]struct{ prefix, part string }{
 	kindThoughts: {"rs_", "reasoning_text"}, kindText: {"msg_", "output_text"}, kindCall: {"fc_", "function_call_arguments"},
 }
 
-// newItem returns an item. id has no prefix; a call item has call, other kinds have content.
+// newItem takes an id without prefix, and either call or content.
 func newItem(kind, id, status string, call *outputCall, content ...outputPart) outputItem {
 	i := outputItem{ID: itemKinds[kind].prefix + id, Type: kind, Status: status, outputCall: call}
 	if call == nil {
@@ -160,7 +152,6 @@ func newItem(kind, id, status string, call *outputCall, content ...outputPart) o
 	return i
 }
 
-// newPart returns the content of thoughts or of a message.
 func newPart(kind, text string, s scores) outputPart {
 	p := outputPart{Type: itemKinds[kind].part, Text: text}
 	if kind == kindText {
@@ -169,7 +160,6 @@ func newPart(kind, text string, s scores) outputPart {
 	return p
 }
 
-// newCall returns a call of a function, which may be in a namespace.
 func (r *response) newCall(c *call, arguments string) *outputCall {
 	f, found := r.spaces[c.Function.Name]
 	if !found {
@@ -178,14 +168,13 @@ func (r *response) newCall(c *call, arguments string) *outputCall {
 	return &outputCall{CallID: c.ID, Name: f.Name, Namespace: f.Namespace, Arguments: arguments}
 }
 
-// responseEvents writes the events of OpenAI's stream of a response. Each has a number.
 type responseEvents struct {
 	blocks
 	response *response
-	id       string // the ID of the open block's item, without its prefix
+	id       string // of the open block's item, without prefix
 	call     *outputCall
 	said     strings.Builder
-	told     scores // scores of the open message that events have had
+	told     scores // scores of the open message that were sent
 }
 
 func newResponseEvents(out *output, r *response) *responseEvents {
@@ -221,7 +210,6 @@ func (s *responseEvents) addPart(part string) {
 	s.partEvent(itemKinds[s.kind].part+".delta", data)
 }
 
-// takeScores returns the scores that no event has had yet, and marks them as sent.
 func (s *responseEvents) takeScores() scores {
 	taken := append(scores{}, s.scores...)
 	s.told, s.scores = append(s.told, taken...), nil
@@ -251,7 +239,6 @@ func (s *responseEvents) closeBlock(status string) {
 	s.response.output = append(s.response.output, done)
 }
 
-// end implements events.
 func (s *responseEvents) end(e ending) {
 	status := s.response.end(e.finish, e.usage)
 	if s.kind == "" && len(s.response.output) == 0 {
@@ -262,12 +249,10 @@ func (s *responseEvents) end(e ending) {
 	s.event(status, map[string]any{"response": s.response.body()})
 }
 
-// itemEvent writes an event about the open item as a whole.
 func (s *responseEvents) itemEvent(kind string, item outputItem) {
 	s.event("output_item."+kind, map[string]any{"output_index": len(s.response.output), "item": item})
 }
 
-// partEvent writes an event about a part of the open item.
 func (s *responseEvents) partEvent(kind string, data map[string]any) {
 	data["item_id"], data["output_index"] = itemKinds[s.kind].prefix+s.id, len(s.response.output)
 	if s.kind != kindCall {

@@ -7,7 +7,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// refusedOfResponses are fields of a request for a response that are not supported.
 var refusedOfResponses = map[string]string{
 	"previous_response_id": "responses are not stored here: send the conversation as input",
 	"conversation":         "conversations are not stored here: send the conversation as input",
@@ -18,7 +17,6 @@ var refusedOfResponses = map[string]string{
 
 var responsesNames = map[string]string{"max_tokens": "max_output_tokens", "messages": "input", "messages.role": "input", "response_format": "text", "reasoning_effort": "reasoning", "logprobs": "include"}
 
-// askResponses converts a request for a response to a chat completion.
 func askResponses(_ *Handler, in *request) shape {
 	in.refuseFields(refusedOfResponses)
 	response := newResponse(in)
@@ -47,7 +45,7 @@ func askResponses(_ *Handler, in *request) shape {
 		events: func(out *output) events { return newResponseEvents(out, response) }}
 }
 
-// include translates the list of additional outputs. Nothing is encrypted: thoughts are in the items.
+// include: nothing is encrypted, since thoughts are in the items.
 func (r *request) include() {
 	var include []string
 	r.take("include", &include)
@@ -62,7 +60,7 @@ func (r *request) include() {
 	}
 }
 
-// reasoning translates the amount of thinking. The thoughts are in the answer, so no summary is made.
+// reasoning: no summary is made, since the thoughts are in the answer.
 func (r *request) reasoning() {
 	var of struct {
 		Effort, Summary, Context, Mode string
@@ -78,7 +76,7 @@ func (r *request) reasoning() {
 	}
 }
 
-// tool is a function of a request, or a namespace of functions. A function without a type is in a chat completion's form.
+// tool is a function or a namespace of functions; without a type, a chat completion's function.
 type tool struct {
 	Type        string           `json:"type,omitempty"`
 	Name        string           `json:"name"`
@@ -88,10 +86,9 @@ type tool struct {
 	Tools       []tool           `json:"tools,omitempty"`
 }
 
-// called is the name of a function and of its namespace, which may be empty.
 type called struct{ Type, Name, Namespace string }
 
-// whole returns the function's name in a chat completion, which has no namespaces.
+// whole returns the name in a chat completion, which has no namespaces.
 func (c called) whole() string {
 	if c.Namespace == "" {
 		return c.Name
@@ -99,8 +96,7 @@ func (c called) whole() string {
 	return c.Namespace + "__" + c.Name
 }
 
-// functions translates tools and the choice of one, and adds the functions to spaces by their whole names. It refuses
-// OpenAI's own tools, and two functions of one name.
+// functions adds them to spaces by their whole names. It refuses OpenAI's own tools.
 func (r *request) functions(spaces map[string]called) {
 	var list []tool
 	r.take("tools", &list)
@@ -134,7 +130,6 @@ func (r *request) functions(spaces map[string]called) {
 	}
 }
 
-// flatTools returns the functions of tools; a function of a namespace has its whole name.
 func (r *request) flatTools(list []tool, spaces map[string]called) (flat []tool) {
 	add := func(t tool, space string) {
 		name := called{Name: t.Name, Namespace: space}
@@ -166,7 +161,7 @@ func (r *request) flatTools(list []tool, spaces map[string]called) (flat []tool)
 	return flat
 }
 
-// allowedTools returns the whole names of the tools that a choice allows (nil for all), and the choice among them.
+// allowedTools returns the whole names of allowed tools (nil: all), and the choice among them.
 func (r *request) allowedTools(choice json.RawMessage) (names []string, among json.RawMessage) {
 	var some struct {
 		Type  string
@@ -186,7 +181,6 @@ func (r *request) allowedTools(choice json.RawMessage) (names []string, among js
 	return names, some.Mode
 }
 
-// textFormat translates the form of the answer.
 func (r *request) textFormat() {
 	var text struct {
 		Format *struct {

@@ -9,33 +9,30 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// stateWriter writes the state of a stream between its events, so that another instance can continue it
-// ([control.HeaderState]). A nil one writes nothing.
+// stateWriter writes the state of a stream between its events, so that another instance can continue it ([control.HeaderState]). A nil one
+// writes nothing.
 //
-// The runtime sends a piece of the state in front of each chunk. A chunk becomes any number of events, which depend
-// on it and on earlier chunks only.
+// The runtime sends a piece of the state before each chunk, and a chunk's events depend on earlier chunks and it only.
 //
-//  1. The first event of a chunk is preceded by the chunk's piece, after the pieces of chunks without events. Each further event is
-//     preceded by the piece more, and each event that ends the answer by the piece last.
-//  2. An instance that continues a stream has the runtime send all known chunks again, and translates them again. It drops the
-//     events that were sent before; the pieces give their number.
+//  1. A chunk's first event is preceded by its piece, after those of chunks without events, each further event by the piece more, and each
+//     event that ends the answer by the piece last.
+//  2. An instance that continues translates all known chunks again, and drops the events that were sent, which the pieces count.
 type stateWriter struct {
 	lines  bool
 	piece  []byte   // the next chunk's
 	untold [][]byte // pieces of chunks without events
 
-	chunks int // the number of chunks sent before
-	events int // the number of events sent of the last of them
-	ends   int // the number of events sent of the answer's end
+	chunks int // sent before
+	events int // sent of the last of them
+	ends   int // sent of the answer's end
 }
 
-// Pieces of events, see [stateWriter].
 const (
 	more = "+"
 	last = "e"
 )
 
-// newStateWriter reads the header of a request for a state, and replaces it by the header for the runtime.
+// newStateWriter replaces the request's header by the runtime's.
 func newStateWriter(h http.Header, asked []byte, to shape) *stateWriter {
 	state := h.Get(control.HeaderState)
 	if state == "" || to.events == nil {
@@ -66,8 +63,7 @@ func newStateWriter(h http.Header, asked []byte, to shape) *stateWriter {
 	return t
 }
 
-// takeComment reports whether a comment is about the state. It keeps a chunk's piece, and passes on that the instance
-// hands over.
+// takeComment reports whether a comment is about the state. It keeps a piece, and passes on that the instance hands over.
 func (t *stateWriter) takeComment(line []byte, out *output) bool {
 	if t == nil {
 		return false
@@ -91,8 +87,7 @@ func (t *stateWriter) separator() string {
 	return "\n\n"
 }
 
-// addChunk puts the state in front of a chunk's events, which begin at from in out, and drops events that were sent
-// before.
+// addChunk puts the state before a chunk's events, which begin at from, and drops those that were sent.
 func (t *stateWriter) addChunk(out *output, from int) {
 	if t == nil {
 		return
@@ -113,7 +108,6 @@ func (t *stateWriter) addChunk(out *output, from int) {
 	}
 }
 
-// addEnd is addChunk for the events that end the answer.
 func (t *stateWriter) addEnd(out *output, from int) {
 	if t == nil {
 		return
@@ -122,14 +116,13 @@ func (t *stateWriter) addEnd(out *output, from int) {
 	t.write(out, events[min(t.ends, len(events)):], []byte(last), last)
 }
 
-// cutEvents removes and returns the events from byte from on.
 func (t *stateWriter) cutEvents(out *output, from int) [][]byte {
 	events := bytes.SplitAfter(bytes.Clone(out.Bytes()[from:]), []byte(t.separator()))
 	out.Truncate(from)
 	return slices.DeleteFunc(events, func(e []byte) bool { return len(e) == 0 })
 }
 
-// write writes events, with the piece first before the first event and further before each other one.
+// write puts first before the first event and further before the others.
 func (t *stateWriter) write(out *output, events [][]byte, first []byte, further string) {
 	for i, e := range events {
 		piece := further

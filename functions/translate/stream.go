@@ -10,8 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// maxLine bounds one line of a stream, and maxAnswer an answer that is not a stream: they are buffered until they are
-// complete.
+// Bounds of a line of a stream, and of another answer.
 const (
 	maxLine   = 16 << 20
 	maxAnswer = 64 << 20
@@ -25,48 +24,42 @@ func errCut() *api.Error {
 	return api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the runtime ended the stream before the answer was complete")
 }
 
-// events translates a stream of chat completions, and writes to the output that it was made with.
 type events interface {
-	// add translates a chunk. It returns an error if it can't.
 	add(c *completion) *api.Error
-	// end completes the answer.
 	end(e ending)
 }
 
-// ending has the values from a stream's chunks that belong to its end.
 type ending struct {
 	finish string
 	stop   json.RawMessage
 	usage  usage
 }
 
-// output collects translated events.
 type output struct {
 	bytes.Buffer
-	number int // of server-sent events so far
+	number int // server-sent events so far
 }
 
-// event writes a server-sent event whose data has its type too.
+// event adds the type to the data.
 func (o *output) event(kind string, data map[string]any) {
 	data["type"] = kind
 	o.number++
-	raw, _ := json.Marshal(data) // types of ours and text that was read
+	raw, _ := json.Marshal(data) // can't fail
 	o.WriteString("event: " + kind + "\ndata: ")
 	o.Write(raw)
 	o.WriteString("\n\n")
 }
 
-// stream translates a stream of chat completions, which may be cut into any parts.
 type stream struct {
 	w     io.Writer
 	shape shape
-	state *stateWriter // nil: the state is not sent
+	state *stateWriter // may be nil
 
 	events  events
 	written output
-	line    []byte // the beginning of an incomplete line
+	line    []byte // incomplete
 	ending  ending
-	over    bool // the end of the answer, or an error, was sent
+	over    bool // the end, or an error, was sent
 }
 
 func newStream(w io.Writer, to shape, state *stateWriter) *stream {
@@ -75,7 +68,6 @@ func newStream(w io.Writer, to shape, state *stateWriter) *stream {
 	return s
 }
 
-// Write implements [io.Writer].
 func (s *stream) Write(p []byte) (int, error) {
 	s.written.Reset()
 	for line := range bytes.Lines(p) {
@@ -95,15 +87,14 @@ func (s *stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// close ends a stream whose handler has returned. A stream without an end of its own was cut.
+// close ends a stream whose handler has returned; without its own end it was cut.
 func (s *stream) close() {
 	s.written.Reset()
-	s.readLine() // the last line needs no line end
+	s.readLine() // it may have no line end
 	s.fail(errCut())
-	_, _ = s.w.Write(s.written.Bytes()) // it fails only if the client left
+	_, _ = s.w.Write(s.written.Bytes()) // the client left
 }
 
-// readLine translates a complete line.
 func (s *stream) readLine() {
 	line := bytes.TrimRight(s.line, "\r\n")
 	s.line = s.line[:0]
@@ -139,7 +130,6 @@ func (s *stream) readLine() {
 	}
 }
 
-// add translates a chunk, and keeps its values for the end.
 func (s *stream) add(c *completion) {
 	if c.Usage.Prompt > 0 {
 		s.ending.usage = c.Usage
@@ -152,7 +142,7 @@ func (s *stream) add(c *completion) {
 	}
 }
 
-// passComment passes on a comment that keeps the connection open, or is for the activator.
+// passComment passes on what keeps the connection open, or is for the activator.
 func (s *stream) passComment(line []byte) {
 	ping := s.shape.ping
 	switch {
@@ -168,7 +158,6 @@ func (s *stream) passComment(line []byte) {
 	}
 }
 
-// fail ends the stream with an error, unless it has ended.
 func (s *stream) fail(e *api.Error) {
 	if !s.over {
 		s.over = true
@@ -183,27 +172,24 @@ const (
 	kindCall     = "function_call"
 )
 
-// blocks send an answer as blocks, one after another: thoughts, text and calls. Anthropic's messages and OpenAI's
-// responses consist of them.
+// blocks send an answer as Anthropic and OpenAI's responses do: thoughts, text and calls one after another.
 type blocks struct {
 	out    *output
 	to     blockWriter
 	begun  bool
-	kind   string // the open block; empty: none is open
-	call   int    // the index of the open call
-	calls  int    // the number of calls so far
-	scores scores // scores of tokens that no event has had yet
+	kind   string // of the open block, or ""
+	call   int    // the open call's index
+	calls  int    // so far
+	scores scores // not sent yet
 }
 
-// blockWriter writes the events of one API.
 type blockWriter interface {
 	beginAnswer(c *completion)
-	openBlock(c *call) // c is the call of a call block
+	openBlock(c *call) // of a call block
 	addPart(part string)
 	closeBlock(status string)
 }
 
-// add implements events.
 func (b *blocks) add(c *completion) *api.Error {
 	if !b.begun {
 		b.begun = true
@@ -232,7 +218,6 @@ func (b *blocks) add(c *completion) *api.Error {
 	return nil
 }
 
-// addTo adds a part to the block of a kind. If another block is open it closes that and opens one.
 func (b *blocks) addTo(kind, part string) {
 	if part == "" {
 		return
@@ -243,14 +228,12 @@ func (b *blocks) addTo(kind, part string) {
 	b.to.addPart(part)
 }
 
-// open closes the open block and opens another.
 func (b *blocks) open(kind string, c *call) {
 	b.closeOpen("completed")
 	b.kind = kind
 	b.to.openBlock(c)
 }
 
-// closeOpen closes the open block.
 func (b *blocks) closeOpen(status string) {
 	if b.kind != "" {
 		b.to.closeBlock(status)

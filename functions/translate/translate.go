@@ -1,18 +1,13 @@
-// Package translate serves Anthropic's messages, OpenAI's responses and Ollama's own API for a runtime that has chat
-// completions only: /v1/messages, /v1/messages/count_tokens, /v1/responses, and the paths below /api/. A field that
-// can't be translated is refused by its name; docs/functions.md has the table.
+// Package translate serves Anthropic's messages, OpenAI's responses and Ollama's own API for a runtime that has chat completions only.
+// A field that can't be translated is refused by its name; docs/functions.md has the table.
 //
 // The life of one request:
 //
-//  1. The body becomes one of /v1/chat/completions, /v1/completions or /v1/embeddings. Unknown fields are passed on:
-//     the runtime may know them.
-//  2. The next handler serves that request like any other.
-//  3. An answer in JSON is translated as a whole, and a stream event by event.
-//     A failure keeps its status, and gets the shape and the field names of the client's API.
-//  4. A stream that breaks off, or ends with an error, ends with the event "error", or a line with an error, and never
-//     with the event that completes an answer. An answer of an unexpected kind is a 502.
-//
-// A [Handler] is safe for concurrent use.
+//  1. The body becomes one of /v1/chat/completions, /v1/completions or /v1/embeddings. Unknown fields are passed on.
+//  2. The next handler serves it.
+//  3. An answer in JSON is translated as a whole, a stream event by event. A failure keeps its status, in the client's shape and names.
+//  4. A stream that breaks off ends with an error, never with the event that completes an answer. An answer of an unexpected kind is a
+//     502.
 package translate
 
 import (
@@ -27,22 +22,20 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Handler translates requests for the next handler, and passes all others on unchanged.
+// Handler translates requests for Next, and passes all others on. It is safe for many goroutines.
 type Handler struct {
-	// Next serves /v1/chat/completions, /v1/completions and /v1/embeddings, and in front of the engine /api/show.
+	// Next serves chat and text completions and embeddings, and in front of the engine /api/show.
 	Next http.Handler
-	// Door reads bodies.
 	Door *inbound.Door
-	// Client returns the client whose account is charged for the memory of a body.
+	// Client returns who is charged for the memory of a body.
 	Client func(*http.Request) string
-	// Names are the names of the model. Ollama's clients add the tag ":latest" to a name without one; it is removed unless
-	// the name is listed here with it.
+	// Names are the model's. Ollama's clients add ":latest", which is removed unless a name here has it.
 	Names []api.ModelName
 	// Reports: Next can send the usage of a stream with each chunk.
 	Reports bool
 }
 
-// The paths of the runtimes' requests; pathShow is the engine's.
+// Paths of the runtimes' requests; pathShow is the engine's.
 const (
 	pathChat    = "/v1/chat/completions"
 	pathText    = "/v1/completions"
@@ -51,10 +44,8 @@ const (
 	pathShow    = "/api/show"
 )
 
-// pathCount is the path for the number of tokens of a prompt.
 const pathCount = "/v1/messages/count_tokens"
 
-// paths are the translated paths, each with the function that converts the client's request to the runtime's.
 var paths = map[string]func(h *Handler, in *request) shape{
 	"/v1/messages":    askMessages,
 	pathCount:         askCount,
@@ -66,26 +57,23 @@ var paths = map[string]func(h *Handler, in *request) shape{
 	pathShow:          askShow,
 }
 
-// shape has the path of the runtime's request, and the translation of its answer.
 type shape struct {
-	path string // empty: pathChat; of pathModels a GET
-	// answer translates a complete body; false: it is of an unexpected kind.
+	path string // "": pathChat; of pathModels a GET
+	// answer translates a whole body; false: of an unexpected kind.
 	answer func(body []byte) (any, bool)
-	// names maps a chat completion's fields to the client's names for them, for errors.
+	// names maps a chat completion's fields to the client's, for errors.
 	names map[string]string
-	// events begins a stream in the protocol style; nil: the answer is never a stream.
+	// events begins a stream; nil: there is none.
 	events func(*output) events
 	style  api.Stream
-	// ping replaces comments that keep the connection open; empty: the comment itself is sent.
+	// ping, if not empty, replaces comments that keep the connection open.
 	ping string
-	// scored: the end of a stream repeats the scores of all its tokens, if they are requested.
+	// scored: the end of a stream repeats all scores, if they are requested.
 	scored bool
 }
 
-// lines reports whether the stream consists of lines of JSON, without comments.
 func (s shape) lines() bool { return s.style == api.StreamLines }
 
-// whole returns a shape's answer for chat completions.
 func whole(answer func(*completion) any) func(body []byte) (any, bool) {
 	return func(body []byte) (any, bool) {
 		var c completion
@@ -96,7 +84,6 @@ func whole(answer func(*completion) any) func(body []byte) (any, bool) {
 	}
 }
 
-// ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost || paths[r.URL.Path] == nil {
 		h.Next.ServeHTTP(w, r)
@@ -118,7 +105,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out.finish()
 }
 
-// translate returns the body of the runtime's request, and the translation of its answer.
 func (h *Handler) translate(path string, body []byte) ([]byte, shape, error) {
 	in := &request{}
 	if err := json.Unmarshal(body, &in.object); err != nil || in.object == nil {
@@ -135,7 +121,6 @@ func (h *Handler) translate(path string, body []byte) ([]byte, shape, error) {
 	return asked, to, err
 }
 
-// request returns the runtime's request with the given body, from the client's.
 func (s shape) request(r *http.Request, body []byte) *http.Request {
 	c := r.Clone(r.Context())
 	c.URL.Path, c.URL.RawPath = cmp.Or(s.path, pathChat), ""

@@ -115,7 +115,7 @@ func listAdaptersCommand() *cobra.Command {
 	return cmd
 }
 
-// adapterState returns the most advanced state of an adapter in any instance.
+// adapterState returns the most advanced state in any instance.
 func adapterState(a admin.Adapter) string {
 	switch {
 	case len(a.Loaded) > 0:

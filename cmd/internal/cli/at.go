@@ -15,10 +15,10 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/flight"
 )
 
-// times are the accepted forms of a time, those without a date last.
+// times are forms of a time, those without a date last.
 var times = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "15:04:05", "15:04"}
 
-// Time parses a time in the time zone of this machine, in which all times are printed: a time of day means the last one in the record.
+// Time takes a time of day for the last one in the record. Times are this machine's.
 func (r *recording) Time(text string) (time.Time, error) {
 	first, last := r.Segments[0], r.Segments[len(r.Segments)-1]
 	for k, shape := range times {
@@ -41,14 +41,12 @@ func (r *recording) Time(text string) (time.Time, error) {
 // Past is the autoscaler as it was at a time.
 type Past struct {
 	*autoscaler.Replay
-	// Function is the requested function, if one was named.
 	Function api.FunctionName
-	// Note says, in a line for display, why this is an earlier state than the requested one; empty: it is not.
+	// Note says why this is an earlier state than the requested one.
 	Note string
 }
 
-// At returns the autoscaler as it was at a time; zero: at the end. If a segment has no function of that name, an earlier one may have it: name
-// selects the segment, if it is not empty.
+// At returns the state at a time; zero: at the end. If a segment has no function of that name, an earlier one may.
 func (r *recording) At(ctx context.Context, at time.Time, name string) (*Past, error) {
 	if first := r.Segments[0].Began; !at.IsZero() && at.Before(first) {
 		return nil, fmt.Errorf("the record begins at %s: nothing is known of %s", date(first), date(at))
@@ -82,7 +80,6 @@ func (r *recording) At(ctx context.Context, at time.Time, name string) (*Past, e
 	return nil, fmt.Errorf("there was no function %s%s", name, there(names))
 }
 
-// there lists the known names.
 func there(names map[string]bool) string {
 	const most = 10
 	list := slices.Sorted(maps.Keys(names))
@@ -95,7 +92,7 @@ func there(names map[string]bool) string {
 	return "; there were " + strings.Join(list, ", ")
 }
 
-// stale says why the end of the kth segment, at last, is not the state at a time; empty: it is. earlier says that later segments lack the function.
+// stale says why the kth segment's end, at last, is not the state at a time, or "". earlier: later segments lack the function.
 func (r *recording) stale(k int, last, at time.Time, name string, earlier bool) string {
 	of, until := "", ""
 	switch next := k + 1; {
@@ -104,7 +101,7 @@ func (r *recording) stale(k int, last, at time.Time, name string, earlier bool) 
 	case at.IsZero():
 		return ""
 	case next < len(r.Segments) && r.Segments[next].Run == r.Segments[k].Run && r.Segments[next].Follows && r.Segments[next].Began.Equal(last):
-		return "" // it begins where the kth ends: nothing happened in between
+		return "" // nothing happened in between
 	case next < len(r.Segments):
 		until = ", until " + date(r.Segments[next].Began)
 	}
@@ -113,7 +110,7 @@ func (r *recording) stale(k int, last, at time.Time, name string, earlier bool) 
 
 func date(t time.Time) string { return t.Local().Format(time.DateTime) }
 
-// until replays s until the last round that is not after a time. ended reports whether there is none after it.
+// until replays s up to a time. ended: no round follows.
 func (r *recording) until(ctx context.Context, s *flight.Segment, at time.Time) (replay *autoscaler.Replay, ended bool, err error) {
 	if replay, err = autoscaler.NewReplay(s); err != nil {
 		return nil, false, err
@@ -137,8 +134,7 @@ func (r *recording) until(ctx context.Context, s *flight.Segment, at time.Time) 
 	return replay, ended, nil
 }
 
-// find returns the function of a name: its own name, with or without its namespace, or the name of its model or
-// service.
+// find also takes the name of a model or service.
 func find(r *autoscaler.Replay, name string) (api.FunctionName, bool) {
 	for _, is := range []func(api.Function) bool{
 		func(f api.Function) bool { return string(f.Name) == name },

@@ -18,13 +18,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
-// benchResult is the result of rouse bench. Durations are in milliseconds.
 type benchResult struct {
 	Function      string             `json:"function"`
 	Requests      int                `json:"requests"`
 	Concurrency   int                `json:"concurrency"`
 	Failed        int                `json:"failed"`
-	Fallback      int                `json:"fallback,omitempty"` // those that another model answered
+	Fallback      int                `json:"fallback,omitempty"` // another model answered
 	FirstError    string             `json:"firstError,omitempty"`
 	Seconds       float64            `json:"seconds"`
 	RequestsPerS  float64            `json:"requestsPerSecond"`
@@ -61,9 +60,9 @@ func benchCommand() *cobra.Command {
 			r := bench(ctx, ask, f.Requests, f.Concurrency, progress(cmd.ErrOrStderr(), f.Requests))
 			r.Function = args[0]
 			switch {
-			case r.Requests == 0: // Ctrl-C came before the first answer
+			case r.Requests == 0: // interrupted before the first answer
 				return &ExitError{130}
-			case r.Failed == r.Requests: // there is nothing to show
+			case r.Failed == r.Requests:
 				return fmt.Errorf("all %d requests failed, the first with: %s", r.Requests, r.FirstError)
 			}
 			if err := render.Print(cmd, r, printResult); err != nil {
@@ -80,7 +79,6 @@ func benchCommand() *cobra.Command {
 	return cmd
 }
 
-// progress shows the progress of a measurement, on a terminal only.
 func progress(w io.Writer, n int) func() {
 	if !render.IsTerminal(w) {
 		return func() {}
@@ -89,7 +87,6 @@ func progress(w io.Writer, n int) func() {
 	return func() { _ = bar.Add(1) }
 }
 
-// bench sends n requests, at most atOnce concurrently.
 func bench(ctx context.Context, ask func() (measured, error), n, atOnce int, tick func()) *benchResult {
 	r := &benchResult{Concurrency: atOnce}
 	var mu sync.Mutex // guards r and calls of tick
@@ -142,7 +139,7 @@ func (r *benchResult) finish(took time.Duration) {
 	r.FirstTokenMS, r.TotalMS, r.HoldMS = quantiles(r.first), quantiles(r.totals), quantiles(r.holds)
 }
 
-// quantiles returns p50, p95, p99 and the maximum, in milliseconds.
+// quantiles are in milliseconds.
 func quantiles(ds []time.Duration) map[string]float64 {
 	if len(ds) == 0 {
 		return nil

@@ -60,7 +60,6 @@ of models are made whole. Where no server runs they are only kept.`,
 	return cmd
 }
 
-// toApply reads the manifests to declare.
 func toApply(files, models []string) (all []config.Manifest, err error) {
 	var functions []api.Function
 	for _, path := range files {
@@ -93,8 +92,7 @@ func toApply(files, models []string) (all []config.Manifest, err error) {
 	return all, config.CheckUnique(functions)
 }
 
-// applyOne declares a function, and with save keeps it. c is nil if no server runs. A function that the server refuses
-// is not kept.
+// applyOne declares a function, if c is not nil, and then keeps it with save.
 func applyOne(cmd *cobra.Command, c *client, m config.Manifest, save bool) error {
 	f := m.Function
 	kept := ""
@@ -103,7 +101,7 @@ func applyOne(cmd *cobra.Command, c *client, m config.Manifest, save bool) error
 		if kept, err = keptPath(f.Name); err != nil {
 			return err
 		}
-		f.Origin = kept // the origin that reading it there gives
+		f.Origin = kept // as reading it there gives
 	}
 	result := "kept"
 	if c != nil {
@@ -159,7 +157,7 @@ there again at the next start, unless --save removes it too.`,
 	return cmd
 }
 
-// removeOne removes a function, and with save its kept manifest. c is nil if no server runs.
+// removeOne removes a function, if c is not nil, and with save its kept manifest.
 func removeOne(cmd *cobra.Command, c *client, name string, save bool) error {
 	path, err := functionPath(name, "")
 	if err != nil {
@@ -180,7 +178,7 @@ func removeOne(cmd *cobra.Command, c *client, name string, save bool) error {
 	case c != nil:
 		if err := c.Call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
 			var refused *api.Error
-			if !forgotten || !errors.As(err, &refused) || refused.Status != http.StatusNotFound { // else a watching server was faster
+			if !forgotten || !errors.As(err, &refused) || refused.Status != http.StatusNotFound { // a watching server was faster
 				return err
 			}
 		}

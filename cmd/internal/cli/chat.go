@@ -17,13 +17,11 @@ import (
 
 type endpoint = api.Endpoint
 
-// message is one message of a conversation.
 type message struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
 }
 
-// chatOptions are the user's settings.
 type chatOptions struct {
 	model, system string
 	maxTokens     int
@@ -32,24 +30,23 @@ type chatOptions struct {
 	seed          int     // 0: none
 }
 
-// chatEvents are callbacks for a streamed answer; nil ones are skipped.
+// chatEvents may be nil.
 type chatEvents struct {
 	comment func(string)
 	text    func(string)
 }
 
-// measured has the times of an answer, from the server and as seen by the client.
 type measured struct {
 	hold, wake, queue time.Duration // from Server-Timing
-	firstToken, total time.Duration // seen here, since the request
+	firstToken, total time.Duration // since the request
 	tokens            int
-	fallback          string // the model that answered in place of the one that was asked; empty: none
+	fallback          string // the model that answered
 }
 
-// leastRated is the shortest generation time from which a rate is computed: a faster answer came from a buffer.
+// leastRated tells from answers that came from a buffer.
 const leastRated = 20 * time.Millisecond
 
-// rate returns the tokens per second after the first one; 0: unknown.
+// rate counts tokens per second after the first, or 0.
 func (m measured) rate() float64 {
 	if m.tokens < 2 || m.total < m.firstToken+leastRated {
 		return 0
@@ -57,7 +54,6 @@ func (m measured) rate() float64 {
 	return float64(m.tokens-1) / (m.total - m.firstToken).Seconds()
 }
 
-// chunk has the parts of a streamed chunk that are read.
 type chunk struct {
 	Choices []struct {
 		Delta struct {
@@ -69,11 +65,11 @@ type chunk struct {
 	} `json:"usage"`
 	Error *struct {
 		Message string `json:"message"`
-		Code    any    `json:"code"` // a string; some model servers send a number
+		Code    any    `json:"code"` // or a number, of some model servers
 	} `json:"error"`
 }
 
-// chat sends one streaming request. An answer that is cut off is an error.
+// chat streams an answer. One that is cut off is an error.
 func (c *client) chat(ctx context.Context, door endpoint, o chatOptions, messages []message, on chatEvents) (measured, error) {
 	body := map[string]any{
 		"model": o.model, "messages": messages, "stream": true, "temperature": o.temperature,
@@ -120,7 +116,6 @@ func (c *client) chat(ctx context.Context, door endpoint, o chatOptions, message
 	return m, nil
 }
 
-// take reads one line of the stream; done after [DONE].
 func (m *measured) take(line string, start time.Time, on chatEvents) (done bool, err error) {
 	if text, found := strings.CutPrefix(line, ":"); found {
 		if to, found := strings.CutPrefix(text, " rouse fallback="); found {

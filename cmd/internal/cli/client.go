@@ -28,16 +28,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/peertls"
 )
 
-// client talks to a server.
 type client struct {
 	*verb.Client
 	endpoint api.Endpoint
-	// fingerprint identifies the front door's certificate, as its socket says; empty: certificates are verified as
-	// usual.
+	// fingerprint is the front door's certificate's, by its socket; empty: certificates are verified as usual.
 	fingerprint string
 }
 
-// dial finds the server that the flags, the environment or the machine name.
 func dial(cmd *cobra.Command) (*client, error) {
 	text, _ := cmd.Flags().GetString("server")
 	text = cmp.Or(text, os.Getenv("ROUSE_SERVER"))
@@ -79,7 +76,6 @@ func dial(cmd *cobra.Command) (*client, error) {
 	return newClient(endpoint, token), nil
 }
 
-// newClient returns a client of the server at an endpoint; without a token it has no credential.
 func newClient(endpoint api.Endpoint, token string) *client {
 	c := &client{endpoint: endpoint}
 	transport := guarded(api.NewTransport(256))
@@ -94,8 +90,7 @@ func newClient(endpoint api.Endpoint, token string) *client {
 	return c
 }
 
-// verify verifies the certificate of the front door: of a server on this machine by its fingerprint, since the address may
-// be in no certificate, of others by name and authority.
+// verify takes the fingerprint of a server on this machine, whose address may be in no certificate, else name and authority.
 func (c *client) verify(s tls.ConnectionState) error {
 	leaf := s.PeerCertificates[0]
 	if c.fingerprint != "" {
@@ -114,7 +109,7 @@ func (c *client) verify(s tls.ConnectionState) error {
 	return nil
 }
 
-// at returns c for the endpoint of the same server that takes clients' requests, with the key of $ROUSE_API_KEY.
+// at is for clients' requests, with the key of $ROUSE_API_KEY.
 func (c *client) at(e api.Endpoint) *verb.Client {
 	other := *c.Client
 	other.URL, other.Peer = e.URL, "the server at "+string(e)
@@ -125,7 +120,7 @@ func (c *client) at(e api.Endpoint) *verb.Client {
 	return &other
 }
 
-// guarded prevents a transport from talking to another user's Unix socket: manifests contain secrets.
+// guarded keeps a transport from another user's Unix socket: manifests contain secrets.
 func guarded(t *http.Transport) *http.Transport {
 	dial := t.DialContext
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -141,7 +136,6 @@ func guarded(t *http.Transport) *http.Transport {
 	return t
 }
 
-// closedDoor explains where the administrative API is, for an endpoint that takes clients' requests only.
 func closedDoor(e api.Endpoint) func(resp *http.Response, method string, body []byte) error {
 	return func(resp *http.Response, _ string, body []byte) error {
 		if _, unix := e.Socket(); unix || !strings.HasPrefix(resp.Request.URL.Path, "/rouse/") || !bytes.Contains(body, []byte(api.CodeUnknownPath)) {
@@ -151,7 +145,6 @@ func closedDoor(e api.Endpoint) func(resp *http.Response, method string, body []
 	}
 }
 
-// dialDoor finds the server and its endpoint for clients' requests.
 func dialDoor(cmd *cobra.Command) (*client, api.Endpoint, error) {
 	c, err := dial(cmd)
 	if err != nil {
@@ -161,7 +154,6 @@ func dialDoor(cmd *cobra.Command) (*client, api.Endpoint, error) {
 	return c, door, err
 }
 
-// frontDoor returns the endpoint for clients' requests.
 func (c *client) frontDoor(ctx context.Context) (api.Endpoint, error) {
 	if _, unix := c.endpoint.Socket(); !unix {
 		return c.endpoint, nil
@@ -171,19 +163,16 @@ func (c *client) frontDoor(ctx context.Context) (api.Endpoint, error) {
 	return api.Endpoint(info.URL), err
 }
 
-// info returns what the server says of itself.
 func (c *client) info(ctx context.Context) (info local.Info, err error) {
 	err = c.Call(ctx, http.MethodGet, admin.PathInfo, nil, &info)
 	return info, err
 }
 
-// shared is rouse for the commands that it shares with kn rouse.
 var shared = verb.Program{Name: "rouse", Connect: connect, Complete: functionNames}
 
-// ofFunction is the kind of thing that the commands' names mean; for kn rouse it is a Service with revisions.
+// ofFunction says what names mean: for kn rouse, a Service.
 const ofFunction = "the function"
 
-// connect is dial for the shared commands.
 func connect(cmd *cobra.Command) (*verb.Server, error) {
 	c, err := dial(cmd)
 	if err != nil {
@@ -199,8 +188,7 @@ func connect(cmd *cobra.Command) (*verb.Server, error) {
 	return &verb.Server{Client: c.Client, Find: find, Explain: c.explained}, nil
 }
 
-// explained replaces the error of a function that could not start by its runtime's output: clients don't get that, but
-// the operator does.
+// explained adds the runtime's output, which clients don't get, to a failed start.
 func (c *client) explained(ctx context.Context, name string, err error) error {
 	var refused *api.Error
 	if errors.As(err, &refused) && refused.Code == api.CodeInvalidKey {
@@ -217,18 +205,16 @@ func (c *client) explained(ctx context.Context, name string, err error) error {
 	return fmt.Errorf("%s could not be brought up: %s", there[at].Function.Name, there[at].LastError)
 }
 
-// called reports whether a function, or a model of it, has that name.
 func called(f admin.Function, name string) bool {
 	return f.Function.Name == functionOf(name) || slices.Contains(f.Function.Names(), api.ModelName(name))
 }
 
-// functionOf returns the full name of a function given as NAME or NAMESPACE/NAME.
 func functionOf(name string) api.FunctionName {
 	f := api.FunctionName(name)
 	return api.NewFunctionName(f.Namespace(), f.Name())
 }
 
-// functionPath returns its path. The server knows models' names too, which may have dots; a name of dots alone would be another path.
+// functionPath refuses a name of dots alone, which would be another path.
 func functionPath(name, rest string) (string, error) {
 	f := functionOf(name)
 	if p := string(f); path.Clean(p) != p {
@@ -237,7 +223,6 @@ func functionPath(name, rest string) (string, error) {
 	return admin.FunctionPath(f, rest), nil
 }
 
-// functionNames completes names of functions in the shell.
 func functionNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -259,7 +244,7 @@ func functionNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// ExitError ends the program with a code and without a message: the message was already printed.
+// ExitError ends the program with a code and without a message.
 type ExitError struct{ Code int }
 
 // Status returns the exit code for an error that is no [ExitError].

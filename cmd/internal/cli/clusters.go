@@ -9,7 +9,6 @@ import (
 	"github.com/rouse-dev/rouse/activator/federation/door"
 )
 
-// clustersCommand has the commands for a front door's operator.
 func clustersCommand() *cobra.Command {
 	cmd := shared.Clusters()
 	cmd.AddCommand(&cobra.Command{

@@ -22,18 +22,17 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
-// console reports what a server does: for people as lines, and a progress bar on a terminal; for programs as JSON logs.
-// Its methods are safe for concurrent use.
+// console reports what a server does: lines and bars for people, JSON logs for programs. It is safe for many goroutines.
 type console struct {
 	out      io.Writer
 	log      *slog.Logger
-	people   bool // text for people, not JSON
-	terminal bool // lines may be redrawn
+	people   bool // not JSON
+	terminal bool // with bars
 
 	mu     sync.Mutex // guards all below, and out
 	states map[api.InstanceID]api.InstanceStatus
 	bars   map[api.InstanceID]*bar
-	loads  map[api.FunctionName]time.Duration // the duration of the last start
+	loads  map[api.FunctionName]time.Duration // of the last start
 }
 
 func newConsole(out, errs io.Writer, people, terminal bool, level slog.Level) *console {
@@ -52,7 +51,6 @@ func newConsole(out, errs io.Writer, people, terminal bool, level slog.Level) *c
 	return c
 }
 
-// aboveBars writes log lines: bars are cleared first, and redrawn below.
 type aboveBars struct {
 	c *console
 	w io.Writer
@@ -65,7 +63,6 @@ func (a aboveBars) Write(line []byte) (int, error) {
 	return a.w.Write(line)
 }
 
-// shortTime formats the time of a log line as a clock time.
 func shortTime(groups []string, a slog.Attr) slog.Attr {
 	if a.Key == slog.TimeKey && len(groups) == 0 {
 		a.Value = slog.StringValue(a.Value.Time().Format("15:04:05.000"))
@@ -73,13 +70,12 @@ func shortTime(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// isOpen reports whether everybody who reaches a server may use it, from other machines too.
+// isOpen reports whether everybody may use a server, from other machines too.
 func isOpen(info local.Info) bool {
 	_, host, _ := strings.Cut(info.URL, "://")
 	return !page.IsLocal(host) && !info.Keys
 }
 
-// logReady is ready for programs.
 func (c *console) logReady(info local.Info, functions []api.Function, set declaredSet, try string) {
 	for _, f := range functions {
 		c.log.Info("declared", "function", f.Name, "model", f.Model, "runtime", f.Runtime.Kind, "from", render.Source(f), "origin", f.Origin)
@@ -105,7 +101,6 @@ func (c *console) logReady(info local.Info, functions []api.Function, set declar
 	c.log.Info("ready", "url", info.URL, "admin", info.Admin, "version", info.Version, "try", try)
 }
 
-// ready prints what is served, where, and how to ask.
 func (c *console) ready(info local.Info, functions []api.Function, set declaredSet) {
 	first := api.Function{Name: "default/MODEL", Model: "MODEL"} // for a cluster that is yet to come
 	if len(functions) > 0 {
@@ -153,17 +148,16 @@ func (c *console) ready(info local.Info, functions []api.Function, set declaredS
 	}
 	fmt.Fprintf(c.out, "\nask it:  %s\n    or:  %s run %s %q\n", try, program(), first.Name.Name(), prompt)
 	at := info.Page
-	if !c.terminal { // output elsewhere is kept, so it must not contain the token
+	if !c.terminal { // other output is kept, so it must not contain the token
 		at, _, _ = strings.Cut(info.Page, "#")
 		at += fmt.Sprintf(" (%s ui prints it with the right to administer)", program())
 	}
 	fmt.Fprintf(c.out, "  page:  %s\n  stop:  Ctrl-C\n\n", at)
 }
 
-// mostListed bounds the functions, and skipped items, listed at the start of a server.
 const mostListed = 20
 
-// tellSet prints what was read without being named, and what was skipped. The caller holds c.mu.
+// tellSet needs c.mu held.
 func (c *console) tellSet(set declaredSet) {
 	if len(set.Read)+len(set.Left)+len(set.Hints) > 0 {
 		fmt.Fprintln(c.out)
@@ -183,7 +177,7 @@ func (c *console) tellSet(set declaredSet) {
 	}
 }
 
-// notices returns the log for messages that people should see although nothing is wrong.
+// notices are for people to see although nothing is wrong.
 func (c *console) notices() *slog.Logger {
 	if !c.people {
 		return c.log
@@ -191,16 +185,14 @@ func (c *console) notices() *slog.Logger {
 	return slog.New(noticeHandler{c, c.log.Handler()})
 }
 
-// noticeHandler prints messages of level info like other lines for people; the rest goes to the log.
+// noticeHandler prints messages of level info as lines; the rest goes to the log.
 type noticeHandler struct {
 	c *console
 	slog.Handler
 }
 
-// Enabled implements [slog.Handler].
 func (h noticeHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
 
-// Handle implements [slog.Handler].
 func (h noticeHandler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level > slog.LevelInfo {
 		return h.Handler.Handle(ctx, r)
@@ -219,11 +211,9 @@ func (h noticeHandler) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// openWarning is printed if others can reach the front door without authentication.
 const openWarning = "whoever can reach this address can use the models; let clients need keys (--keys), put a proxy that authenticates in front, or listen on 127.0.0.1"
 
-// program returns how to type this program's name: its base name if the shell finds it so, else the path it was started
-// by.
+// program returns how to type this program's name.
 func program() string {
 	name := filepath.Base(os.Args[0])
 	if path, err := exec.LookPath(name); err == nil {
@@ -236,7 +226,6 @@ func program() string {
 	return os.Args[0]
 }
 
-// observe prints changes of instances. The autoscaler logs its decisions itself.
 func (c *console) observe(e api.Event) {
 	if !c.people || e.Type != api.EventInstanceState {
 		return
@@ -261,12 +250,12 @@ func (c *console) observe(e api.Event) {
 		c.clearBars()
 		fmt.Fprintf(c.out, "%s  %s %s\n", time.Now().Format("15:04:05"), s.Function.Name(), line)
 	}
-	if s.State == api.Gone && s.Seq == math.MaxUint64 { // the last report, from the goroutine that waited for the process
+	if s.State == api.Gone && s.Seq == math.MaxUint64 { // from the goroutine that waited for the process
 		delete(c.states, s.Instance)
 	}
 }
 
-// tell prints what has happened between clusters; programs read it in the log.
+// tell leaves programs the log.
 func (c *console) tell(line string) {
 	if !c.people {
 		return
@@ -277,7 +266,7 @@ func (c *console) tell(line string) {
 	fmt.Fprintf(render.Harmless(c.out), "%s  %s\n", time.Now().Format("15:04:05"), line)
 }
 
-// change describes a change of state that matters to people; empty: it does not.
+// change describes a change of state that matters to people, or returns "".
 func change(old, s api.InstanceStatus) string {
 	if old.State == s.State && old.Level == s.Level {
 		return ""
@@ -303,7 +292,6 @@ func change(old, s api.InstanceStatus) string {
 	return ""
 }
 
-// stopping says that requests may finish.
 func (c *console) stopping(drain time.Duration) {
 	if !c.people {
 		return // the server logs it
@@ -314,7 +302,6 @@ func (c *console) stopping(drain time.Duration) {
 	fmt.Fprintf(c.out, "\nstopping: requests may finish within %s; Ctrl-C again ends everything at once\n", drain)
 }
 
-// close removes the bars: nothing is drawn any more.
 func (c *console) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -323,17 +310,16 @@ func (c *console) close() {
 	}
 }
 
-// barAfter is the time after which a start gets a bar: quick ones need none.
+// barAfter spares quick starts a bar.
 const barAfter = 300 * time.Millisecond
 
-// bar shows the progress of an instance's start.
 type bar struct {
 	*render.Bar
-	status api.InstanceStatus // the last report; guarded by the console's mu
-	most   time.Duration      // the expected duration; 0: unknown
+	status api.InstanceStatus // guarded by the console's mu
+	most   time.Duration      // expected; 0: unknown
 }
 
-// startBar shows progress once a start takes long. The caller holds c.mu.
+// startBar needs c.mu held.
 func (c *console) startBar(s api.InstanceStatus) {
 	if !c.terminal {
 		return
@@ -349,8 +335,7 @@ func (c *console) startBar(s api.InstanceStatus) {
 	b.status = s
 }
 
-// share returns the completed share of a start: as reported by the instance, else estimated from the last start; 0 if
-// unknown. It stays below 1.
+// share is reported or estimated from the last start, and below 1; 0: unknown.
 func (b *bar) share(now time.Time) float64 {
 	share := b.status.Progress
 	if share == 0 && b.most > 0 {
@@ -359,14 +344,14 @@ func (b *bar) share(now time.Time) float64 {
 	return max(0, min(share, 0.99))
 }
 
-// clearBars makes room for a line. The caller holds c.mu.
+// clearBars needs c.mu held.
 func (c *console) clearBars() {
 	for _, b := range c.bars {
 		b.Clear()
 	}
 }
 
-// endBar removes a bar. The caller holds c.mu.
+// endBar needs c.mu held.
 func (c *console) endBar(id api.InstanceID) {
 	if b := c.bars[id]; b != nil {
 		delete(c.bars, id)

@@ -14,17 +14,16 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
-// conversation asks and prints, turn by turn.
 type conversation struct {
 	client    *client
 	door      endpoint
 	options   chatOptions
 	out, errs io.Writer
 	quiet     bool
-	bar       *waitBar  // on errs, if that is a terminal; else nil
-	history   string    // file of typed lines; empty: none are kept
+	bar       *waitBar  // nil: no terminal
+	history   string    // of typed lines; empty: none
 	messages  []message // without the system message
-	meant     error     // suggestions if no model has the name; nil: none
+	meant     error     // if no model has the name; may be nil
 }
 
 func (c *conversation) run(ctx context.Context, prompt string, in io.Reader) error {
@@ -50,7 +49,6 @@ func (c *conversation) run(ctx context.Context, prompt string, in io.Reader) err
 	return c.talk(ctx, newEditor(in.(*os.File), c.errs, typed))
 }
 
-// asked returns the messages of a turn.
 func (c *conversation) asked(prompt string) []message {
 	var all []message
 	if c.options.system != "" {
@@ -59,8 +57,7 @@ func (c *conversation) asked(prompt string) []message {
 	return append(append(all, c.messages...), message{"user", prompt})
 }
 
-// turn asks one question and prints the answer as it comes. Ctrl-C ends it with an [ExitError]; the partial answer is
-// kept.
+// turn asks one question. Ctrl-C ends it with an [ExitError]; the partial answer is kept.
 func (c *conversation) turn(ctx context.Context, prompt string) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
@@ -108,10 +105,9 @@ func (c *conversation) turn(ctx context.Context, prompt string) error {
 	return nil
 }
 
-// rateTokens is the length from which an answer's rate is meaningful.
+// rateTokens make a rate meaningful.
 const rateTokens = 8
 
-// line formats the times of an answer.
 func (m measured) line() string {
 	var parts []string
 	if m.fallback != "" {

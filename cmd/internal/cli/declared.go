@@ -16,59 +16,46 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// sources say where functions are declared. If two sources declare one function, the first wins.
+// sources say where functions are declared; of two with one function, the first wins.
 type sources struct {
-	// Functions are already declared ones.
 	Functions []api.Function
-	// Files are manifests and folders of manifests; "-" is standard input.
-	Files []string `flag:"file,f" help:"manifest of functions, or a <folder> of them; - is standard input (repeatable)"`
-	// Models are model references, as for rouse up --model.
-	Models []string `flag:"model" help:"<model> to serve: a GGUF file, hf.co/ORG/NAME, ollama://NAME, a URL, or pico; NAME=MODEL gives it a name (repeatable)"`
-	// Commands are command lines of model servers, each as NAME=COMMAND.
-	Commands []string `flag:"command" help:"<NAME=COMMAND> of a model server with the OpenAI API: it listens on $(PORT) or the Unix socket $(SOCKET), and has one GPU where there is one (repeatable)"`
-	// Kept is the folder of the kept configuration; empty or missing: none.
-	Kept string
-	// ModelsDirs are folders of GGUF files.
+	Files     []string `flag:"file,f" help:"manifest of functions, or a <folder> of them; - is standard input (repeatable)"`
+	Models    []string `flag:"model" help:"<model> to serve: a GGUF file, hf.co/ORG/NAME, ollama://NAME, a URL, or pico; NAME=MODEL gives it a name (repeatable)"`
+	Commands  []string `flag:"command" help:"<NAME=COMMAND> of a model server with the OpenAI API: it listens on $(PORT) or the Unix socket $(SOCKET), and has one GPU where there is one (repeatable)"`
+	// Kept is a folder; empty or missing: none.
+	Kept       string
 	ModelsDirs []string `flag:"models-dir" help:"<folder> of GGUF files: each below it is a function, named after its file (repeatable)"`
-	// Ollama is Ollama's store, whose models are served; nil: they are not.
-	Ollama *catalog.Store
-	// GPU returns the machine's GPU; nil: model files are run on the processor.
+	Ollama     *catalog.Store
+	// GPU; nil: model files run on the processor.
 	GPU func() catalog.GPU
-	// MayBeNone allows having no function. Otherwise the model that ships with Rouse is used if nothing is declared.
+	// MayBeNone allows having no function; else pico is served.
 	MayBeNone bool
 }
 
-// declaredSet is the result of reading.
 type declaredSet struct {
 	Functions []api.Function
-	// Left are skipped items, each with the reason: files that no model server takes, names that are taken.
+	// Left are files that no model server takes, and taken names.
 	Left []catalog.Skipped
 	// Bad are unreadable manifests.
 	Bad []catalog.Skipped
-	// Hints has a line for each thing that could also be served, and for each --model that can't be.
+	// Hints are things that could be served too, and each --model that can't be.
 	Hints []string
-	// Read has a line for each thing that was read without being named on the command line.
+	// Read are things that were read without being named.
 	Read []string
 }
 
-// reader reads a server's declarations on one machine: files and folders of manifests, models, folders of models,
-// Ollama's store, and the kept configuration. [reader.Watch] applies changes to a server: after a change, once nothing happens
-// for a moment, everything is read again, and what differs is declared or removed. An unreadable manifest keeps its functions.
-// Functions that were declared by hand (rouse apply) are left alone, even if a file of the same function is deleted.
-//
-// It is not safe for concurrent use.
+// reader reads a server's declarations. An unreadable manifest keeps its functions; those declared by hand (rouse apply) are left alone. It
+// is not safe for concurrent use.
 type reader struct {
 	from  sources
-	last  map[string][]api.Function // of manifests, by file, as last read
+	last  map[string][]api.Function // by file, as last read
 	stdin []api.Function            // it can be read only once
 	pico  bool                      // nothing was declared at first
 }
 
-// newReader returns a reader. It reads nothing yet.
 func newReader(from sources) *reader { return &reader{from: from, last: map[string][]api.Function{}} }
 
-// Read reads everything. An unreadable manifest is in Set.Bad, and its functions stay as before. Any other error, such as a name
-// that two functions want, concerns the whole.
+// Read fails for what concerns the whole, such as a name that two functions want.
 func (r *reader) Read() (declaredSet, error) {
 	first := len(r.last) == 0 && !r.pico
 	b := &builder{r: r, taken: map[api.FunctionName]string{}, names: map[api.ModelName]string{}}
@@ -122,12 +109,11 @@ func (r *reader) Read() (declaredSet, error) {
 	return b.set, config.CheckUnique(b.set.Functions)
 }
 
-// builder collects a set.
 type builder struct {
 	r     *reader
 	set   declaredSet
 	taken map[api.FunctionName]string // where it was declared
-	names map[api.ModelName]string    // models' names in the default namespace, with their function
+	names map[api.ModelName]string    // in the default namespace, with their function
 }
 
 func (b *builder) declare(f api.Function) {
@@ -138,7 +124,6 @@ func (b *builder) declare(f api.Function) {
 	}
 }
 
-// manifests declares the functions of a file, or of the files in a folder.
 func (b *builder) manifests(path string) error {
 	if path == "-" {
 		if b.r.stdin == nil {
@@ -165,11 +150,10 @@ func (b *builder) manifests(path string) error {
 	return nil
 }
 
-// load reads the manifests of a file.
 func (b *builder) load(file string) []api.Function {
 	functions, err := config.Load(file)
 	if _, was := b.r.last[file]; was && errors.Is(err, fs.ErrNotExist) {
-		b.r.last[file] = nil // it was deleted
+		b.r.last[file] = nil // deleted
 		return nil
 	}
 	if err != nil {
@@ -180,18 +164,17 @@ func (b *builder) load(file string) []api.Function {
 	return functions
 }
 
-// isManifest reports whether a file of that name in a folder is read.
 func isManifest(name string) bool {
 	return !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
 
-// manifestFiles returns the manifests in a folder, by name, or the file itself. It ignores hidden files, which editors create.
+// manifestFiles returns the manifests in a folder, by name, or the file itself.
 func manifestFiles(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the manifest: %w", err)
 	}
-	if err != nil || !info.IsDir() { // a missing one is reported when it is read
+	if err != nil || !info.IsDir() { // reported when it is read
 		return []string{path}, nil
 	}
 	entries, err := os.ReadDir(path)
@@ -208,7 +191,6 @@ func manifestFiles(path string) ([]string, error) {
 	return files, nil
 }
 
-// model declares the model of a reference.
 func (b *builder) model(ref string) error {
 	if ext := filepath.Ext(ref); ext == ".yaml" || ext == ".yml" {
 		return fmt.Errorf("--model %s: a manifest is given with -f", ref)
@@ -233,7 +215,7 @@ func (b *builder) model(ref string) error {
 	return nil
 }
 
-// kept declares the functions of the kept configuration; those of the command line take precedence.
+// kept leaves functions of the command line alone.
 func (b *builder) kept() error {
 	dir := b.r.from.Kept
 	if dir == "" {
@@ -265,7 +247,7 @@ func (b *builder) kept() error {
 	return nil
 }
 
-// found declares functions that were found; a taken name stays with its owner.
+// found leaves taken names to their owners.
 func (b *builder) found(functions []api.Function, left []catalog.Skipped, read string) {
 	for _, f := range functions {
 		other, is := b.taken[f.Name]

@@ -382,6 +382,17 @@ func TestKeep(t *testing.T) {
 	if _, err := forgetKept(f.Name); err == nil {
 		t.Error("a file of two functions is removed")
 	}
+	broken := manifest("chat", "") + "---\n" + manifest("other", "") + "  - here: [\n"
+	put(t, path, broken)
+	if err := keepManifest(m); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a file that can't be read is replaced: %v", err)
+	}
+	if _, err := forgetKept(f.Name); err == nil {
+		t.Error("a file that can't be read is removed")
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != broken {
+		t.Errorf("the file has %q, %v", text, err)
+	}
 	if p, err := keptPath("default/keys"); err != nil || filepath.Base(p) != "default.keys.yaml" {
 		t.Errorf("the path of a function that is called keys is %s, %v", p, err)
 	}

@@ -20,23 +20,23 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// How long nothing must happen before files are read, and the longest wait for that.
+// How long nothing must happen before files are read, and the longest wait.
 const (
 	settle     = 250 * time.Millisecond
 	settleMost = 3 * time.Second
 )
 
-// mostWatched bounds the watched folders: the kernel's limit is shared by all programs of a user.
+// mostWatched bounds folders: a user's programs share the kernel's limit.
 const mostWatched = 4000
 
-// Watch has s follow the declarations until ctx ends. now holds the declarations that s already serves.
+// Watch has s, which serves now, follow the declarations until ctx ends.
 func (r *reader) Watch(ctx context.Context, now declaredSet, s local.Declarations, log *slog.Logger) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch what is declared: %w", err)
 	}
 	defer func() { _ = w.Close() }()
-	for _, bad := range now.Bad { // the caller has reported skipped items
+	for _, bad := range now.Bad { // left-out things were reported
 		log.Warn(unread, "file", bad.What, "error", bad.Why)
 	}
 	f := &follower{r: r, s: s, log: slog.New(slog.DiscardHandler), served: map[api.FunctionName]api.Function{}, said: map[string]string{}, watched: map[string]bool{}}
@@ -46,7 +46,7 @@ func (r *reader) Watch(ctx context.Context, now declaredSet, s local.Declaration
 	f.report(now, nil)
 	f.log = log
 	f.watch(w)
-	f.apply(ctx) // changes since it was read
+	f.apply(ctx) // changes since
 	for {
 		if err := changed(ctx, w); err != nil {
 			return nil //nolint:nilerr // it is ctx that has ended
@@ -56,7 +56,7 @@ func (r *reader) Watch(ctx context.Context, now declaredSet, s local.Declaration
 	}
 }
 
-// changed returns after a change, once nothing more has happened for a moment.
+// changed returns once nothing more happens for a moment.
 func changed(ctx context.Context, w *fsnotify.Watcher) error {
 	var quiet, most <-chan time.Time
 	for {
@@ -71,7 +71,7 @@ func changed(ctx context.Context, w *fsnotify.Watcher) error {
 			if most == nil {
 				most = time.After(settleMost)
 			}
-		case err := <-w.Errors: // too many events: some are lost, and everything is read
+		case err := <-w.Errors: // events are lost, and everything is read
 			if err != nil {
 				quiet = time.After(settle)
 			}
@@ -83,17 +83,15 @@ func changed(ctx context.Context, w *fsnotify.Watcher) error {
 	}
 }
 
-// follower tracks which declarations a server serves.
 type follower struct {
 	r       *reader
 	s       local.Declarations
 	log     *slog.Logger
 	served  map[api.FunctionName]api.Function
-	said    map[string]string // the last report on each thing, so that it is reported once
+	said    map[string]string // the last report
 	watched map[string]bool
 }
 
-// apply reads everything, and updates the server.
 func (f *follower) apply(ctx context.Context) {
 	set, err := f.r.Read()
 	f.report(set, err)
@@ -132,7 +130,7 @@ func (f *follower) apply(ctx context.Context) {
 	}
 }
 
-// report reports the problems of a set, each once, and again if it was solved in between.
+// report tells each problem once, and again if it was solved in between.
 func (f *follower) report(set declaredSet, err error) {
 	wrong := map[string]bool{}
 	say := func(what, message string, args ...any) {
@@ -155,16 +153,15 @@ func (f *follower) report(set declaredSet, err error) {
 	}
 }
 
-// unread is the message about a manifest.
 const unread = "a manifest can't be read; its functions stay as they were"
 
-// Prefixes of keys for functions and folders in said.
+// Prefixes of keys in said.
 const (
 	refused   = "function "
 	unwatched = "folder "
 )
 
-// say reports something, unless it was the last thing reported about it.
+// say does not repeat itself.
 func (f *follower) say(what, message string, args ...any) {
 	text := fmt.Sprint(append([]any{message}, args...)...)
 	if f.said[what] == text {
@@ -174,11 +171,10 @@ func (f *follower) say(what, message string, args ...any) {
 	f.log.Warn(message, args...)
 }
 
-// watch adds the folders that are not watched yet.
 func (f *follower) watch(w *fsnotify.Watcher) {
 	for dir := range f.watched {
 		if _, err := os.Stat(dir); err != nil {
-			delete(f.watched, dir) // the kernel has dropped it; it may be created again
+			delete(f.watched, dir) // the kernel has dropped it
 		}
 	}
 	for _, dir := range f.r.folders() {
@@ -193,7 +189,7 @@ func (f *follower) watch(w *fsnotify.Watcher) {
 	}
 }
 
-// folders returns the folders in which something may change, by their real paths: the new target of a link is another folder.
+// folders returns real paths: a link's new target is another folder.
 func (r *reader) folders() (dirs []string) {
 	paths := slices.DeleteFunc(slices.Clone(r.from.Files), func(path string) bool { return path == "-" })
 	if kept := r.from.Kept; kept != "" && os.MkdirAll(kept, 0o700) == nil { // it may not be writable
@@ -229,8 +225,8 @@ func (r *reader) folders() (dirs []string) {
 	return slices.Compact(dirs)
 }
 
-// behind returns the folders in which a change may affect path: path itself if it is a folder, else its folder, because editors
-// replace files; and the folder of each link that leads there.
+// behind returns the folders in which a change may affect path: itself or its folder, because editors replace files, and those of links
+// that lead there.
 func behind(path string) (dirs []string) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -242,7 +238,7 @@ func behind(path string) (dirs []string) {
 		next := filepath.Join(at, rest[0])
 		to, err := os.Readlink(next)
 		rest = rest[1:]
-		if err != nil { // no link
+		if err != nil {
 			at = next
 			continue
 		}

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// editor reads lines from a terminal, with editing and a history. Between two lines the terminal is in its original mode, so that
-// Ctrl-C is a signal again.
+// editor leaves the terminal in its original mode between lines: Ctrl-C is a signal then.
 type editor struct {
 	in   *os.File
 	out  io.Writer
@@ -20,13 +19,11 @@ type editor struct {
 	past term.History
 }
 
-// keys reads typed input; it remembers how the last read ended.
 type keys struct {
 	io.Reader
-	interrupted bool // by Ctrl-C
+	interrupted bool // by Ctrl-C, at the last read
 }
 
-// ctrlC is the byte that the key sends.
 const ctrlC = 3
 
 func (k *keys) Read(p []byte) (int, error) {
@@ -41,7 +38,7 @@ func newEditor(in *os.File, out io.Writer, history term.History) *editor {
 	return e
 }
 
-// renew discards typed input that was not read: a terminal would read the key that ended it again.
+// renew discards unread input: a terminal would read the key that ended it again.
 func (e *editor) renew() {
 	e.line = term.NewTerminal(struct {
 		io.Reader
@@ -50,8 +47,7 @@ func (e *editor) renew() {
 	e.line.History = e.past
 }
 
-// ReadLine returns the next line, or what was pasted and then sent with Enter; [io.EOF] after Ctrl-D, errInterrupted after Ctrl-C.
-// goesOn says that the line continues the current turn.
+// ReadLine returns the next line, or what was pasted; [io.EOF] after Ctrl-D, errInterrupted after Ctrl-C. goesOn: it continues the turn.
 func (e *editor) ReadLine(goesOn bool) (string, error) {
 	fd := int(e.in.Fd())
 	if width, height, err := term.GetSize(fd); err == nil && width > 0 {
@@ -81,13 +77,13 @@ func (e *editor) ReadLine(goesOn bool) (string, error) {
 	return line, err
 }
 
-// Prompts of a line, and of those that follow pasted or quoted lines.
+// Prompts of a line, and of pasted or quoted ones after it.
 const (
 	prompt = "> "
 	more   = "… "
 )
 
-// pasted reads a typed line, with the complete pasted lines before it.
+// pasted returns a typed line, with the pasted ones before it.
 func pasted(lines *term.Terminal, first string) (string, error) {
 	lines.SetPrompt(first)
 	for text := ""; ; {

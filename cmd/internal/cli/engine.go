@@ -14,7 +14,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/serve"
 )
 
-// engineCommand is `rouse engine`: the inference engine as a separate process.
 func engineCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "engine",
@@ -26,7 +25,6 @@ func engineCommand() *cobra.Command {
 	return c
 }
 
-// engineServeCommand is `rouse engine serve`.
 func engineServeCommand() *cobra.Command {
 	cfg := serve.Config{Listen: "127.0.0.1:0", ConversationAge: 24 * time.Hour, ToolParser: "auto", Device: "cpu"}
 	var exitWithParent bool
@@ -61,7 +59,7 @@ Logs go to standard error. Where the model's file can't be used the status is 65
 	servingFlags(f, &cfg)
 	f.BoolVar(&exitWithParent, "exit-with-parent", false, "end when the process that started this one ends (Linux)")
 	if err := c.MarkFlagRequired("model"); err != nil {
-		panic(err) // the flag is declared above
+		panic(err) // it is declared above
 	}
 	return c
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
-// engineBenchCommand is `rouse engine bench`.
 func engineBenchCommand() *cobra.Command {
 	cfg := measure.Config{Reps: 5}
 	c := &cobra.Command{
@@ -52,7 +51,6 @@ they measure the same file with as many threads, in turns with this program.`,
 	return c
 }
 
-// printBench prints a table like llama-bench, with llama.cpp's numbers beside ours if present.
 func printBench(out io.Writer, r *measure.Report) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(w, "model\t%s (%s, %.0f MiB)\n", r.Model, r.Arch, float64(r.Bytes)/(1<<20))

@@ -11,13 +11,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
-// flagNames are alternative names of flags of `rouse engine serve`: shorter ones, and vLLM's if ours are shorter.
+// flagNames are other names: shorter ones, and vLLM's.
 var flagNames = map[string]string{
 	"max-seqs": "max-num-seqs", "context": "max-model-len", "served-model-name": "name", "lora-modules": "lora",
 	"tensor-parallel-size": "shards",
 }
 
-// servingFlags adds the flags of `rouse engine serve`. They have vLLM's names if they mean the same.
 func servingFlags(f *pflag.FlagSet, cfg *serve.Config) {
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if other, ok := flagNames[name]; ok {
@@ -39,7 +38,6 @@ func servingFlags(f *pflag.FlagSet, cfg *serve.Config) {
 	f.StringToStringVar(&cfg.Adapters, "lora", nil, "LoRA adapter as name=path, a GGUF file or a PEFT folder; repeat for more")
 }
 
-// byteSize parses a number of bytes with a unit.
 func byteSize(text string) (int64, error) {
 	number, shift := text, 0
 	for unit, bits := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40} {

@@ -8,7 +8,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// engineWorkerCommand is `rouse engine worker`, which the engine starts.
 func engineWorkerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "worker",

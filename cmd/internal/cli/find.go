@@ -20,17 +20,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// errNoServer says that there is no server to ask.
 var errNoServer = errors.New("no server runs here: start one with `rouse up`, or name one with --server")
 
-// usualPort is the default server's port.
 func usualPort() int {
 	_, text, _ := net.SplitHostPort(local.DefaultListen)
 	port, _ := strconv.Atoi(text)
 	return port
 }
 
-// findServer looks for servers of this user: the one on the usual port, else the only one.
+// findServer returns this user's server on the usual port, else the only one.
 func findServer(ctx context.Context, base string) (api.Endpoint, error) {
 	ports, err := running(ctx, base)
 	if err != nil {
@@ -49,8 +47,7 @@ func several(ports []int) error {
 	return fmt.Errorf("several servers run here, on the ports %v: choose one with --server 127.0.0.1:%d", ports, ports[0])
 }
 
-// findServerToChange is findServer for a command that changes something. If there are several servers, the user has to
-// choose. A server that is not the only one, or not on the usual port, is printed.
+// findServerToChange asks which of several servers it is, and prints an unusual one.
 func findServerToChange(cmd *cobra.Command, base string) (api.Endpoint, error) {
 	ports, err := running(cmd.Context(), base)
 	if err != nil {
@@ -73,7 +70,6 @@ func findServerToChange(cmd *cobra.Command, base string) (api.Endpoint, error) {
 	return local.AdminSocket(base, port), nil
 }
 
-// running returns the ports of this user's servers, or errNoServer.
 func running(ctx context.Context, base string) (ports []int, err error) {
 	sockets, _ := filepath.Glob(filepath.Join(base, "*", "admin.sock"))
 	for _, path := range sockets {
@@ -95,7 +91,7 @@ func running(ctx context.Context, base string) (ports []int, err error) {
 	return ports, nil
 }
 
-// runsAt reports whether a server of this user has that port; it fails for a folder that others can change.
+// runsAt fails for a folder that others can change.
 func runsAt(ctx context.Context, base string, port int) (bool, error) {
 	_, path := local.AdminSocket(base, port).Network()
 	for _, dir := range []string{base, filepath.Dir(path)} {
@@ -111,7 +107,7 @@ func runsAt(ctx context.Context, base string, port int) (bool, error) {
 	return true, nil
 }
 
-// socketOf returns the socket of this user's server on this machine that takes requests at e, or else e.
+// socketOf returns the socket of this user's server at e, or else e.
 func socketOf(ctx context.Context, base string, e api.Endpoint) api.Endpoint {
 	_, address := e.Network()
 	host, text, _ := net.SplitHostPort(address)

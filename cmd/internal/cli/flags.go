@@ -8,7 +8,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// parsed is a flag whose text is parsed when it is given.
 type parsed[T any] struct {
 	to    *T
 	text  string
@@ -27,7 +26,7 @@ func (p *parsed[T]) Set(text string) error {
 
 func (p *parsed[T]) Type() string { return "string" }
 
-// addParsed adds a flag that sets to what parse returns; an empty usual value sets nothing.
+// addParsed sets nothing for an empty usual value.
 func addParsed[T any](s *pflag.FlagSet, to *T, name, usual, usage string, parse func(string) (T, error)) {
 	p := &parsed[T]{to: to, parse: parse}
 	if usual != "" {
@@ -38,7 +37,6 @@ func addParsed[T any](s *pflag.FlagSet, to *T, name, usual, usage string, parse 
 	s.Var(p, name, usage)
 }
 
-// amount parses an amount of memory or of space on a disk.
 func amount[T api.Bytes | int64](text string) (T, error) {
 	n, err := api.ParseBytes(text)
 	if err != nil || n == 0 {

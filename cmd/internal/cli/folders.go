@@ -5,17 +5,15 @@ import (
 	"path/filepath"
 )
 
-// programName is the name of the folders.
 const programName = "rouse"
 
-// keysFileName is the name of the file of clients' keys in the configuration's folder, where all other files are manifests.
+// keysFileName is in the configuration's folder, where all other files are manifests.
 const keysFileName = "keys.yaml"
 
-// configFolder returns the folder of kept functions: $XDG_CONFIG_HOME/rouse, or ~/.config/rouse. Empty: the user has no home.
+// configFolder returns $XDG_CONFIG_HOME/rouse, or ~/.config/rouse; empty: there is no home.
 func configFolder() string { return userFolder("XDG_CONFIG_HOME", ".config") }
 
-// stateFolder returns the folder of learned and typed data: $XDG_STATE_HOME/rouse, or ~/.local/state/rouse. Empty: the user has no
-// home.
+// stateFolder returns $XDG_STATE_HOME/rouse, or ~/.local/state/rouse; empty: there is no home.
 func stateFolder() string { return userFolder("XDG_STATE_HOME", ".local/state") }
 
 func userFolder(variable, usual string) string {
@@ -29,7 +27,6 @@ func userFolder(variable, usual string) string {
 	return filepath.Join(home, filepath.FromSlash(usual), programName)
 }
 
-// shortPath returns a path for display: ~ stands for the home folder.
 func shortPath(path string) string {
 	home, err := os.UserHomeDir()
 	if err != nil || home == "" || home == "/" {

@@ -12,22 +12,20 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// Bounds of the history: the number of lines kept, and the bytes of a line and of the file that are read.
+// Bounds of the lines kept, of a line, and of the file.
 const (
 	mostTyped    = 1000
 	longestTyped = 4096
 	mostHistory  = 2 * mostTyped * longestTyped
 )
 
-// typed is a history of lines, the last one last, kept in a file: a [term.History]. Several programs may use one file; each
-// appends its lines. It is not safe for concurrent use.
+// typed is a file of lines, to which several programs may append: a [term.History]. It is not safe for concurrent use.
 type typed struct {
 	path  string // empty: no file
 	lines []string
 	added []string // since it was read
 }
 
-// newTyped reads the lines of a file. A missing or unreadable file counts as empty.
 func newTyped(path string) *typed {
 	t := &typed{path: path}
 	if path != "" {
@@ -54,12 +52,11 @@ func readTyped(path string) (lines []string) {
 	return lines[max(0, len(lines)-mostTyped):]
 }
 
-// keeps reports whether a line can be kept: it fits on one line of a file, and can safely be printed on a terminal.
+// keeps accepts what fits on a line, and can safely be printed on a terminal.
 func keeps(line string) bool {
 	return strings.TrimSpace(line) != "" && len(line) <= longestTyped && !strings.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r >= 0x7f && r < 0xa0 })
 }
 
-// Add implements [term.History]. A repeated line is not kept twice.
 func (t *typed) Add(line string) {
 	if !keeps(line) || len(t.lines) > 0 && t.lines[len(t.lines)-1] == line {
 		return
@@ -68,13 +65,11 @@ func (t *typed) Add(line string) {
 	t.added = append(t.added[max(0, len(t.added)-mostTyped+1):], line)
 }
 
-// Len implements [term.History].
 func (t *typed) Len() int { return len(t.lines) }
 
-// At implements [term.History]: 0 is the last line.
+// At counts from the last line.
 func (t *typed) At(i int) string { return t.lines[len(t.lines)-1-i] }
 
-// close writes the added lines, atomically.
 func (t *typed) close() error {
 	if t.path == "" || len(t.added) == 0 {
 		return nil

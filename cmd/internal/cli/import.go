@@ -58,7 +58,6 @@ by Ollama or by another runtime that suits this machine. Without a store, or wit
 	return cmd
 }
 
-// fromOllama declares the models of a store, or of a server if there is no store.
 func fromOllama(cmd *cobra.Command, from string) (functions []api.Function, left []catalog.Skipped, err error) {
 	store := catalog.StoreOf(func(name string) string {
 		if from != "" && name == "OLLAMA_MODELS" {
@@ -92,7 +91,6 @@ func fromOllama(cmd *cobra.Command, from string) (functions []api.Function, left
 	return functions, left, nil
 }
 
-// writeManifest writes the manifest of functions, and lists what was left out.
 func writeManifest(cmd *cobra.Command, out string, functions []api.Function, left []catalog.Skipped) error {
 	var text bytes.Buffer
 	n := 0
@@ -127,7 +125,7 @@ func writeManifest(cmd *cobra.Command, out string, functions []api.Function, lef
 	return nil
 }
 
-// writeNew writes a file that only this user can read, unless there is one.
+// writeNew writes a new file, which only this user can read.
 func writeNew(path string, content []byte) error {
 	file, err := verb.Create(path)
 	if err != nil {

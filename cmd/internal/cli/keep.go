@@ -12,7 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// keptPath returns the file in which a function is kept.
 func keptPath(name api.FunctionName) (string, error) {
 	dir := configFolder()
 	if dir == "" {
@@ -25,8 +24,7 @@ func keptPath(name api.FunctionName) (string, error) {
 	return filepath.Join(dir, file), nil
 }
 
-// keepManifest atomically writes a function's manifest to its file. Only its user may read it: an environment has secrets. A file with
-// other content as well is not touched.
+// keepManifest writes for this user alone: an environment has secrets.
 func keepManifest(m config.Manifest) error {
 	path, err := keptPath(m.Function.Name)
 	if err != nil {
@@ -45,7 +43,6 @@ func keepManifest(m config.Manifest) error {
 	return nil
 }
 
-// forgetKept removes the kept manifest of a function, and reports whether there was one.
 func forgetKept(name api.FunctionName) (bool, error) {
 	path, err := keptPath(name)
 	if err != nil {
@@ -61,12 +58,14 @@ func forgetKept(name api.FunctionName) (bool, error) {
 	return err == nil, err
 }
 
-// ownFile refuses a file that declares more than one function: it was written by hand.
+// ownFile refuses a file with other functions, or that can't be read: it was written by hand.
 func ownFile(path string, name api.FunctionName) error {
 	functions, err := config.Load(path)
 	switch {
-	case err != nil: // it is not there, or declares nothing
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
+	case err != nil:
+		return fmt.Errorf("change %s by hand: %w", path, err)
 	case len(functions) == 1 && functions[0].Name == name:
 		return nil
 	}

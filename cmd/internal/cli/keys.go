@@ -30,10 +30,9 @@ func keysCommand() *cobra.Command {
 	})
 }
 
-// defaultFile is the default file of keys, whose folder is made.
+// defaultFile's folder is made.
 type defaultFile struct{ verb.KeysPath }
 
-// Change implements [verb.KeysFile].
 func (f defaultFile) Change(ctx context.Context, change func([]byte) ([]byte, error)) error {
 	if err := os.MkdirAll(filepath.Dir(f.String()), 0o700); err != nil {
 		return fmt.Errorf("make a place for the keys: %w", err)
@@ -41,7 +40,6 @@ func (f defaultFile) Change(ctx context.Context, change func([]byte) ([]byte, er
 	return f.KeysPath.Change(ctx, change)
 }
 
-// defaultKeys returns the default file of keys.
 func defaultKeys() (string, error) {
 	dir := configFolder()
 	if dir == "" {

@@ -14,7 +14,6 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
-// modelsCommand manages the cache of fetched models. It needs no server.
 func modelsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "models",
@@ -36,7 +35,7 @@ what serves them; nothing of its store is ever changed.`,
 			}
 			return render.Print(cmd, list, func(w io.Writer, list []listedModel) error {
 				rows := render.Rows{{"MODEL", "SIZE", "LAST USED", "IN USE", "FROM"}}
-				columns := 4 // where there is no Ollama
+				columns := 4 // without Ollama's
 				for _, m := range list {
 					rows.Add(m.row()...)
 					if m.From != fromCache {
@@ -69,21 +68,17 @@ what serves them; nothing of its store is ever changed.`,
 	return cmd
 }
 
-// fromCache is the origin of a fetched model.
 const fromCache = "cache"
 
-// listedModel is a model on this machine.
 type listedModel struct {
 	fetch.Entry
-	// From is "cache" or "ollama": Ollama's store, which is never changed here.
-	From string `json:"from"`
-	// Serves names the server of a model from Ollama's store.
+	// From is "cache" or "ollama".
+	From   string `json:"from"`
 	Serves string `json:"serves,omitempty"`
 	// Not says why our engine does not serve it, if one could expect it to.
 	Not string `json:"notByEngine,omitempty"`
 }
 
-// listed returns the models of the cache and of Ollama's store. Skipped items are printed on standard error.
 func listed(cmd *cobra.Command, cache *fetch.Cache) ([]listedModel, error) {
 	entries, err := cache.List(cmd.Context())
 	if err != nil {
@@ -146,7 +141,6 @@ func pruneCommand() *cobra.Command {
 	return cmd
 }
 
-// freed prints how much was removed.
 func freed(cmd *cobra.Command, n api.Bytes, err error) error {
 	if err == nil {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "freed %s\n", n)

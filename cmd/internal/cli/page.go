@@ -27,7 +27,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
-// pageFlags are the flags of rouse page.
 type pageFlags struct {
 	Listen     string `flag:"listen" help:"<address> where it listens, without TLS"`
 	Front      string `flag:"front" help:"<URL> of the front door, which the playground asks (default: that of --server)"`
@@ -85,7 +84,6 @@ func pageEnvironment(cmd *cobra.Command) error {
 	return nil
 }
 
-// How long the provider may take, and requests at the end.
 const (
 	providerTime = 10 * time.Second
 	pageDrain    = 25 * time.Second
@@ -109,7 +107,6 @@ func (f *pageFlags) run(cmd *cobra.Command) error {
 	return page.Serve(cmd.Context(), l, handler, pageDrain, f.Log)
 }
 
-// handler returns the page behind its sign-in, and the health endpoint.
 func (f *pageFlags) handler(cmd *cobra.Command) (http.Handler, error) {
 	remote, err := f.remote(cmd)
 	if err != nil {
@@ -147,7 +144,6 @@ func untilEnd(ctx context.Context, next http.Handler) http.Handler {
 	})
 }
 
-// secret returns the client secret; empty: there is none.
 func (f *pageFlags) secret() (string, error) {
 	raw, err := os.ReadFile(f.SecretFile)
 	if errors.Is(err, os.ErrNotExist) {
@@ -156,7 +152,6 @@ func (f *pageFlags) secret() (string, error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-// client reaches the provider.
 func (f *pageFlags) client() (*http.Client, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	if f.CAFile != "" {
@@ -179,7 +174,6 @@ func (f *pageFlags) client() (*http.Client, error) {
 	return &http.Client{Transport: t, Timeout: providerTime}, nil
 }
 
-// remote returns the page's server.
 func (f *pageFlags) remote(cmd *cobra.Command) (page.Remote, error) {
 	c, err := dial(cmd)
 	if err != nil {
@@ -208,14 +202,13 @@ func (f *pageFlags) remote(cmd *cobra.Command) (page.Remote, error) {
 	}, nil
 }
 
-// bearer adds the token that a file contains at that time.
+// bearer reads the token at each request.
 type bearer struct {
 	http.RoundTripper
 
 	file string
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if b.file == "" {
 		return b.RoundTripper.RoundTrip(r)
@@ -229,8 +222,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.RoundTripper.RoundTrip(r)
 }
 
-// refusedToken handles a refusal that the page would take for one of its user: the user is authorized, but this
-// program's token is not.
+// refusedToken is of this program, and not of the page's user.
 func refusedToken(resp *http.Response, _ string, body []byte) error {
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:

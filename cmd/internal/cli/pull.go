@@ -46,7 +46,6 @@ that Ollama has pulled already are used where they lie.`,
 	return cmd
 }
 
-// pull fetches one model.
 func pull(cmd *cobra.Command, ref string, quiet bool) error {
 	f, err := catalog.Resolve(ref, "rouse pull", catalog.StoreOf(os.Getenv), catalog.FindGPU)
 	if err != nil {
@@ -91,14 +90,13 @@ func pull(cmd *cobra.Command, ref string, quiet bool) error {
 	return nil
 }
 
-// fetched reports whether a model has to be fetched.
 func fetched(model string) bool {
 	r, err := fetch.Parse(model)
 	return err == nil && r.Scheme != "" && r.Scheme != "file"
 }
 
-// fetchShown fetches a model into the cache in dir, empty for the user's, and shows the progress. The model is held. came
-// reports whether anything was fetched. Ctrl-C ends it with an [ExitError]. maxAge is as in [fetch.Config].
+// fetchShown fetches a model into the cache in dir, empty for the user's, and holds it. came: anything was fetched. Ctrl-C is an
+// [ExitError].
 func fetchShown(ctx context.Context, errs io.Writer, model, dir string, maxAge time.Duration) (m fetch.Model, came bool, err error) {
 	cfg := fetch.Environment(os.Getenv)
 	if cfg.MaxAge = maxAge; dir != "" {
@@ -113,7 +111,7 @@ func fetchShown(ctx context.Context, errs io.Writer, model, dir string, maxAge t
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
-	var got atomic.Bool // the reporting goroutine may be another one
+	var got atomic.Bool // another goroutine may report
 	m, err = cache.Fetch(ctx, model, func(p fetch.Progress) {
 		got.Store(got.Load() || p.Rate > 0)
 		show(p)
@@ -126,13 +124,12 @@ func fetchShown(ctx context.Context, errs io.Writer, model, dir string, maxAge t
 	return m, got.Load(), err
 }
 
-// Without a terminal, progress is printed for each tenth, and at intervals if that takes long.
+// Without a terminal, progress is printed for each tenth, and at intervals.
 const (
 	lineShare = 0.1
 	lineEvery = 30 * time.Second
 )
 
-// showFetch shows the progress of a fetch: as a bar on a terminal, else in a few lines.
 func showFetch(errs io.Writer, what string) (show func(fetch.Progress), again func(error), end func()) {
 	if render.IsTerminal(errs) {
 		var mu sync.Mutex // guards bar
@@ -172,5 +169,4 @@ func shareOf(p fetch.Progress) float64 {
 	return float64(p.Done) / float64(p.Total)
 }
 
-// base returns the last part of a file's name, printable.
 func base(name string) string { return render.Printable(path.Base(name)) }

@@ -17,22 +17,15 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/flight"
 )
 
-// recording answers questions about a flight record (package autoscaler/flight): whether this program decides like the recorded
-// one, what it would have answered at a time, and what another policy would have cost. It changes nothing and uses no server.
-//
-//  1. [openRecording] reads the segments of a file or a folder, and says which of them this program can't replay, and why.
-//  2. [recording.Check] replays each segment separately, beginning with its state, and compares each decision byte by byte.
-//  3. [recording.At] replays the segment that contains a time until then, and returns the autoscaler in that state.
-//  4. [recording.WhatIf] collects requests and properties of models during a replay (recordedtraffic.go); the simulator runs other policies on
-//     that (whatif.go).
+// recording answers questions about a flight record (package autoscaler/flight). It uses no server.
 type recording struct {
 	Path     string
 	Segments []*flight.Segment
-	// Notes has lines for display about missing parts, and possible differences here.
+	// Notes are about missing parts, and possible differences here.
 	Notes []string
 }
 
-// openRecording opens a file or a folder. version is this program's. An error says why none of it can be replayed.
+// openRecording opens a file or a folder. version is this program's.
 func openRecording(path, version string) (*recording, error) {
 	all, err := flight.Open(path)
 	if err != nil {
@@ -45,7 +38,7 @@ func openRecording(path, version string) (*recording, error) {
 		r.note("%d of %d segments are there more than once: the one that goes furthest is used", twice, len(all)+twice)
 	}
 	note := r.note
-	left := make(map[string][]*flight.Segment) // left out, by reason
+	left := make(map[string][]*flight.Segment) // by reason
 	for k, s := range all {
 		if s.Open && k < len(all)-1 {
 			note("%s: the segment that begins at %s has no end: its program was killed, or is writing it still, or the file was cut there", s.From, date(s.Began))
@@ -83,15 +76,13 @@ func openRecording(path, version string) (*recording, error) {
 	return r, nil
 }
 
-// note adds a note, once.
 func (r *recording) note(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(r.Notes, text) {
 		r.Notes = append(r.Notes, text)
 	}
 }
 
-// inOrder returns segments in the order of their beginnings, each once: files may have been combined in any order, and a segment may have been fetched
-// twice, the second time with more content. twice is how many are left out.
+// inOrder takes the longest of segments fetched twice; twice is how many it leaves out.
 func inOrder(all []*flight.Segment) (list []*flight.Segment, twice int) {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b *flight.Segment) int {
@@ -103,16 +94,14 @@ func inOrder(all []*flight.Segment) (list []*flight.Segment, twice int) {
 	return list, len(all) - len(list)
 }
 
-// difference is the first round of a segment whose decisions differ.
 type difference struct {
 	At       time.Time      `json:"at"`
 	Recorded []api.Decision `json:"recorded"`
 	Decided  []api.Decision `json:"decided"`
-	// Error says why the segment could not be replayed further; empty: it could.
+	// Error says why the replay ended.
 	Error string `json:"error,omitempty"`
 }
 
-// checkedSegment is the result of a segment.
 type checkedSegment struct {
 	From      time.Time   `json:"from"`
 	To        time.Time   `json:"to"`
@@ -123,11 +112,11 @@ type checkedSegment struct {
 	Decisions int         `json:"decisions"`
 	Alike     int         `json:"alike"`
 	First     *difference `json:"first,omitempty"`
-	// Gap says that the continuation is missing; empty: it exists, or the segment is its program's last.
+	// Gap says that the continuation is missing.
 	Gap string `json:"gap,omitempty"`
 }
 
-// Check replays all segments. A segment is not replayed beyond the first different decision: the rest depends on it.
+// Check stops a segment at the first different decision, on which the rest depends.
 func (r *recording) Check(ctx context.Context) (all []checkedSegment, err error) {
 	for k, s := range r.Segments {
 		c, err := checkSegment(ctx, s)
@@ -164,7 +153,6 @@ func checkSegment(ctx context.Context, s *flight.Segment) (checkedSegment, error
 	return c, nil
 }
 
-// sameDecisions reports whether decisions are the same, byte by byte in their displayed form.
 func sameDecisions(a, b []api.Decision) bool {
 	one, err1 := json.Marshal(a)
 	other, err2 := json.Marshal(b)

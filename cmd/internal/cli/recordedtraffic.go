@@ -13,7 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
 )
 
-// traffic is a record's information on requests, models and devices.
 type traffic struct {
 	from, to time.Time
 	of       map[api.FunctionName]*told
@@ -25,17 +24,14 @@ type traffic struct {
 	used  map[recordedUser]autoscaler.UsedBy
 }
 
-// told is a record's information on one function.
 type told struct {
-	// function is its last known state; its name is empty if it is gone.
+	// function is the last known; its name is empty if it is gone.
 	function admin.Function
-	// arrivals are the known times of requests, sum the counts of all requests.
-	arrivals []time.Time
-	sum      autoscaler.UsedBy
-	// coldHits, starts and wakes are the day's counts.
+	// arrivals are known times, sum the counts of all requests.
+	arrivals                []time.Time
+	sum                     autoscaler.UsedBy
 	coldHits, starts, wakes int
-	// requests are the requests that [told.count] returns. Of the guessed ones only the number is known; the untold
-	// ones have default lengths.
+	// requests are set by count. Only the number of guessed ones is known, no lengths of untold ones.
 	requests        simulate.Trace
 	guessed, untold int
 }
@@ -49,7 +45,7 @@ type Then struct {
 	Wakes     int     `json:"wakes"`
 }
 
-// Lengths of requests if unknown: those of rouse simulate's own traces.
+// Lengths of requests if unknown, as in rouse simulate's traces.
 const (
 	usualPrompt = 1000
 	usualOutput = 130
@@ -60,7 +56,6 @@ type (
 		run, activator string
 		function       api.FunctionName
 	}
-	// atDoor is an activator's last report on a function.
 	atDoor struct {
 		there int // waiting and running
 		last  time.Time
@@ -72,7 +67,6 @@ type (
 	}
 )
 
-// traffic replays the record to collect its requests.
 func (r *recording) traffic(ctx context.Context) (*traffic, error) {
 	t := &traffic{of: map[api.FunctionName]*told{}, doors: map[recordedDoor]*atDoor{}, used: map[recordedUser]autoscaler.UsedBy{}}
 	for _, s := range r.Segments {
@@ -85,7 +79,7 @@ func (r *recording) traffic(ctx context.Context) (*traffic, error) {
 				return t, context.Cause(ctx)
 			}
 			if err != nil {
-				break // the part that can be replayed counts
+				break // what can be replayed counts
 			}
 			if last == nil {
 				last, before, at = next.replay, learned(next.replay), next.At
@@ -113,7 +107,6 @@ func learned(r *autoscaler.Replay) map[api.FunctionName]admin.Learned {
 	return of
 }
 
-// take processes a round.
 func (t *traffic) take(run string, next round) {
 	for _, d := range next.Seen.Demands {
 		t.demand(run, d, next.replay.Awake(d.Function))
@@ -125,7 +118,7 @@ func (t *traffic) take(run string, next round) {
 	}
 }
 
-// demand derives arrivals from a demand: one for each new time of the last request, and more if the number of requests grew.
+// demand derives an arrival from each new last request, and more if their number grew.
 func (t *traffic) demand(run string, d api.Demand, awake bool) {
 	at := recordedDoor{run, d.Activator, d.Function}
 	there := d.Waiting + d.Running
@@ -151,7 +144,6 @@ func (t *traffic) demand(run string, d api.Demand, awake bool) {
 	known.there = there
 }
 
-// use adds the usage since the previous report.
 func (t *traffic) use(who recordedUser, now autoscaler.UsedBy) {
 	before, known := t.used[who]
 	t.used[who] = now
@@ -164,7 +156,6 @@ func (t *traffic) use(who recordedUser, now autoscaler.UsedBy) {
 	sum.Output += max(0, now.Output-before.Output)
 }
 
-// end processes the end of a segment.
 func (t *traffic) end(last *autoscaler.Replay, before map[api.FunctionName]admin.Learned) {
 	t.devices = slices.Clone(last.Devices())
 	for _, f := range last.Functions() {
@@ -182,8 +173,7 @@ func (t *traffic) told(name api.FunctionName) *told {
 	return t.of[name]
 }
 
-// count computes the requests of f: as many as were counted, at the known times, and with the mean number of tokens. Those of which only the number is
-// known are spread evenly over the known times.
+// count gives requests the mean number of tokens, and spreads those without a known time evenly over the known ones.
 func (f *told) count(from time.Time) {
 	slices.SortFunc(f.arrivals, time.Time.Compare)
 	known := len(f.arrivals)

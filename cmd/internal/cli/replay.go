@@ -58,7 +58,6 @@ record, and what it has to assume for that.`,
 	return cmd
 }
 
-// question splits the arguments into the file and the question.
 func question(args []string) (file string, words []string, err error) {
 	asks := map[string]int{"why": 2, "list": 1, "devices": 1}
 	if len(args) > 0 && asks[args[0]] == 0 {
@@ -111,7 +110,6 @@ func (f *replayFlags) run(cmd *cobra.Command, args []string) error {
 	return check(cmd, r)
 }
 
-// answer prints what a command would have printed then.
 func (f *replayFlags) answer(cmd *cobra.Command, r *recording, words []string) error {
 	var at time.Time
 	var err error
@@ -140,7 +138,7 @@ func (f *replayFlags) answer(cmd *cobra.Command, r *recording, words []string) e
 	return render.Print(cmd, then.Functions(), listThen)
 }
 
-// listThen prints a list without the columns that depend on the present time.
+// listThen leaves out the columns that depend on the present time.
 func listThen(w io.Writer, list []admin.Function) error {
 	rows := render.Rows{{"NAME", "STATE", "AWAKE", "ASLEEP", "WAITING", "RUNNING"}}
 	for _, v := range list {
@@ -149,7 +147,6 @@ func listThen(w io.Writer, list []admin.Function) error {
 	return render.Table(w, rows)
 }
 
-// check decides everything again and compares.
 func check(cmd *cobra.Command, r *recording) error {
 	all, err := r.Check(cmd.Context())
 	if err != nil {
@@ -192,7 +189,6 @@ func check(cmd *cobra.Command, r *recording) error {
 	return err
 }
 
-// differs prints a difference of a replay.
 func differs(w io.Writer, d *difference) {
 	fmt.Fprintf(w, "\nAt %s:\n", d.At.Local().Format("2006-01-02 15:04:05.000000"))
 	if d.Error != "" {
@@ -212,7 +208,6 @@ func differs(w io.Writer, d *difference) {
 	}
 }
 
-// compare prints what policies would have cost.
 func (f *replayFlags) compare(cmd *cobra.Command, r *recording) error {
 	list, err := r.WhatIf(cmd.Context(), f.policies)
 	if err != nil {
@@ -231,7 +226,6 @@ func (f *replayFlags) compare(cmd *cobra.Command, r *recording) error {
 	})
 }
 
-// compared prints the results of policies for functions that use GPUs, or for those that use none.
 func compared(out io.Writer, w whatIf) error {
 	use, hours := "use no GPU", w.Then.HostHours
 	if w.GPUs {

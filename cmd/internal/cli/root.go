@@ -1,6 +1,4 @@
-// Package cli is the command line of rouse: one file per command or family of commands. Commands parse, call
-// cmd/internal/local or its administrative API, and print: results on standard output, everything else on standard
-// error.
+// Package cli is the command line of rouse. Results go to standard output, everything else to standard error.
 package cli
 
 import (
@@ -20,7 +18,7 @@ import (
 
 // Execute runs the command line and returns its error, which the caller prints.
 func Execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	if slices.Equal(args, local.ParentArgs) { // without the other commands its memory is a quarter less
+	if slices.Equal(args, local.ParentArgs) { // a quarter of the memory less
 		return cli.Keep(ctx, stderr)
 	}
 	root := Command()
@@ -59,8 +57,7 @@ model is woken, and the request is answered.
 	return root
 }
 
-// joinCommand explains how a cluster joins: there is no such command, because a joining server serves its own clients
-// too.
+// joinCommand explains why there is none: a joining server serves its own clients too.
 func joinCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "join ADDRESS", Short: "Say how this machine joins a front door", Hidden: true, Args: cobra.ArbitraryArgs,

@@ -25,22 +25,21 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// freshEnough is how long a fetched model is run without asking its source for a newer version.
+// freshEnough is how long a fetched model is run without asking its source.
 const freshEnough = 24 * time.Hour
 
-// target is the server and function to ask.
 type target struct {
 	*client
 	door api.Endpoint
 	name string
-	// end ends the server, if it was started for the question.
+	// end ends a server that was started for the question.
 	end func()
-	// meant has suggestions for a name that no function has; nil: none.
+	// meant has suggestions for an unknown name; may be nil.
 	meant error
 }
 
-// dialFor finds the server for a question to a function, or to a model that is fetched and declared first. If no server runs, and
-// none was named, it starts one that serves that model until end is called.
+// dialFor finds the server for a function, or for a model that is fetched and declared first. If none runs or is named, it starts one,
+// until end.
 func dialFor(cmd *cobra.Command, nameOrModel string) (t target, err error) {
 	c, door, err := dialDoor(cmd)
 	switch {
@@ -64,7 +63,7 @@ func dialFor(cmd *cobra.Command, nameOrModel string) (t target, err error) {
 		return t, err
 	}
 	t.name = f.Name.Short()
-	created, err := c.declare(cmd, f, nameOrModel, there) // reports what is missing before its model is fetched
+	created, err := c.declare(cmd, f, nameOrModel, there) // reports what is missing, before the fetch
 	if err != nil || !here {
 		return t, err
 	}
@@ -75,7 +74,7 @@ func dialFor(cmd *cobra.Command, nameOrModel string) (t target, err error) {
 	return t, err
 }
 
-// resolveAsking is [catalog.Resolve], but asks on a terminal whether a model that is not here is to be fetched from Ollama's library.
+// resolveAsking asks on a terminal whether to fetch a missing model from Ollama's library.
 func resolveAsking(cmd *cobra.Command, model string, gpu func() catalog.GPU) (api.Function, error) {
 	f, err := catalog.Resolve(model, "rouse run", catalog.StoreOf(os.Getenv), gpu)
 	var missing *catalog.Missing
@@ -92,8 +91,7 @@ func resolveAsking(cmd *cobra.Command, model string, gpu func() catalog.GPU) (ap
 	return f, fmt.Errorf("%w\nFrom Ollama's library:  %s run %s", err, program(), missing.Library)
 }
 
-// fetchFor fetches the model of a function, so that the user sees the progress and no request waits for it. It does nothing for a
-// cache that this user can't write to.
+// fetchFor shows progress. It does nothing if this user can't write to the cache.
 func fetchFor(cmd *cobra.Command, f api.Function, dir string) error {
 	if !fetched(f.Runtime.Model) {
 		return nil
@@ -106,7 +104,6 @@ func fetchFor(cmd *cobra.Command, f api.Function, dir string) error {
 	return err
 }
 
-// gpu returns what a server has of GPUs.
 func (c *client) gpu(ctx context.Context) catalog.GPU {
 	var devices []admin.Device
 	if c.Call(ctx, http.MethodGet, admin.PathDevices, nil, &devices) == nil && len(devices) > 1 { // the first is the host's memory
@@ -115,18 +112,17 @@ func (c *client) gpu(ctx context.Context) catalog.GPU {
 	return catalog.GPU{Is: catalog.Metal}
 }
 
-// declared lists a server's functions; known is false if it does not tell.
 func (c *client) declared(ctx context.Context) (there []admin.Function, known bool) {
 	err := c.Call(ctx, http.MethodGet, admin.PathFunctions, nil, &there)
 	return there, err == nil
 }
 
-// serves reports whether the server has a model of that name, or does not tell.
+// serves is true if the server does not tell.
 func (c *client) serves(ctx context.Context, door api.Endpoint, there []admin.Function, name string) bool {
 	if slices.ContainsFunc(there, func(f admin.Function) bool { return called(f, name) }) {
 		return true
 	}
-	var models struct { // includes adapters, and models of externally started servers
+	var models struct { // with adapters, and models of attached servers
 		Data []struct {
 			ID string `json:"id"`
 		} `json:"data"`
@@ -142,10 +138,8 @@ func (c *client) serves(ctx context.Context, door api.Endpoint, there []admin.Fu
 	return false
 }
 
-// mostNamed bounds the functions that an error names.
 const mostNamed = 8
 
-// some names a bounded number of functions.
 func some(there []admin.Function) string {
 	var names []string
 	for _, f := range there[:min(len(there), mostNamed)] {
@@ -158,7 +152,6 @@ func some(there []admin.Function) string {
 	return text
 }
 
-// declare has the server serve a model, unless it already does.
 func (c *client) declare(cmd *cobra.Command, f api.Function, model string, there []admin.Function) (created bool, err error) {
 	for _, other := range there {
 		switch {
@@ -180,7 +173,6 @@ func (c *client) declare(cmd *cobra.Command, f api.Function, model string, there
 	return true, nil
 }
 
-// serveFor serves one model until end is called.
 func serveFor(cmd *cobra.Command, model string) (t target, err error) {
 	f, err := resolveAsking(cmd, model, catalog.FindGPU)
 	if err != nil {

@@ -68,7 +68,6 @@ fetched and learned stays.`,
 	return cmd
 }
 
-// managerOf returns the service manager of this system, or the one that --manager names.
 func managerOf(cmd *cobra.Command, m serviceManager) (serviceManager, error) {
 	program := map[string]string{systemd: "systemctl", launchd: "launchctl"}
 	switch {
@@ -117,7 +116,6 @@ func install(cmd *cobra.Command, m serviceManager, args []string) error {
 	return m.Install(cmd.Context(), o, listens(cmd.Context(), listen))
 }
 
-// installed returns the path of this program, if a service can use it.
 func installed() (string, error) {
 	path, err := os.Executable()
 	if err == nil {
@@ -132,7 +130,7 @@ func installed() (string, error) {
 	return path, nil
 }
 
-// listens describes what already takes requests at an address; empty: nothing.
+// listens describes what already takes requests at an address, or "".
 func listens(ctx context.Context, listen string) string {
 	address, err := api.ListenAddress(listen)
 	if err != nil {

@@ -15,37 +15,22 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// serviceManager runs rouse up as a service of the machine, by the service manager of one user or of the system.
-//
-//  1. A server that was started by hand and listens on the service's address is named, and nothing is installed.
-//  2. A file that was not written here, or was changed since, is not replaced without Force.
-//  3. The file is written atomically. If it is unchanged, nothing is restarted.
-//  4. The manager loads it, and starts the service now and at each boot or login. A running service of ours is restarted.
-//
-// Uninstalling stops the service, which lets requests finish, and removes the file. It is not safe for concurrent use.
+// serviceManager replaces a file that was not written here only by Force, and restarts nothing if the file is unchanged.
 type serviceManager struct {
-	// Kind is "systemd" or "launchd".
-	Kind string `flag:"manager" help:"systemd, launchd, or auto: that of this system"`
-	// System is as in [serviceOptions].
-	System bool `flag:"system" help:"a unit of the system, with a user of its own; its functions are in /etc/rouse"`
-	// Out gets each step, a line each.
-	Out io.Writer
-	// DryRun does nothing, and prints the steps.
+	Kind   string `flag:"manager" help:"systemd, launchd, or auto: that of this system"`
+	System bool   `flag:"system" help:"a unit of the system, with a user of its own; its functions are in /etc/rouse"`
+	Out    io.Writer
 	DryRun bool `flag:"dry-run" help:"print what would be written and run, and do nothing"`
-	// Force replaces files that were not written here.
-	Force bool `flag:"force" help:"replace or remove a file that rouse has not written"`
+	Force  bool `flag:"force" help:"replace or remove a file that rouse has not written"`
 }
 
-// Kinds of managers.
 const (
 	systemd = "systemd"
 	launchd = "launchd"
 )
 
-// unitName is the service's name in systemd.
 const unitName = "rouse.service"
 
-// Path returns the service's file.
 func (m serviceManager) Path() (string, error) {
 	if m.System && m.Kind == systemd {
 		return filepath.Join("/etc/systemd/system", unitName), nil
@@ -64,7 +49,6 @@ func (m serviceManager) Path() (string, error) {
 	return filepath.Join(config, "systemd", "user", unitName), nil
 }
 
-// Text returns the content of a service's file.
 func (m serviceManager) Text(o serviceOptions) (string, error) {
 	if err := o.Validate(); err != nil {
 		return "", err
@@ -79,8 +63,7 @@ func (m serviceManager) Text(o serviceOptions) (string, error) {
 	return systemdUnit(o), nil
 }
 
-// Install writes the service's file and has it run. other describes a running server on the same address, for display; empty:
-// none.
+// Install writes the service's file and has it run. other describes a server that runs at the address.
 func (m serviceManager) Install(ctx context.Context, o serviceOptions, other string) error {
 	path, err := m.Path()
 	if err != nil {
@@ -121,7 +104,7 @@ func (m serviceManager) Install(ctx context.Context, o serviceOptions, other str
 	return nil
 }
 
-// Uninstall stops the service and removes its file. If there is none it returns an error that wraps [fs.ErrNotExist].
+// Uninstall lets requests finish. Without a service the error wraps [fs.ErrNotExist].
 func (m serviceManager) Uninstall(ctx context.Context) error {
 	path, err := m.Path()
 	if err != nil {
@@ -153,7 +136,6 @@ func (m serviceManager) Uninstall(ctx context.Context) error {
 	return nil
 }
 
-// Status has the manager print the service's state.
 func (m serviceManager) Status(ctx context.Context) error {
 	path, err := m.Path()
 	if err != nil {
@@ -166,19 +148,17 @@ func (m serviceManager) Status(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = m.Out, m.Out
 	var ended *exec.ExitError
-	if err := cmd.Run(); err != nil && (!errors.As(err, &ended) || ended.ExitCode() == 1) { // the output is the answer, also if the service does not run (3)
+	if err := cmd.Run(); err != nil && (!errors.As(err, &ended) || ended.ExitCode() == 1) { // the output is the answer, also if it does not run (3)
 		return fmt.Errorf("ask %s: %w", command[0], err)
 	}
 	return nil
 }
 
-// Active reports whether the manager runs the service.
 func (m serviceManager) Active(ctx context.Context) bool {
 	command := m.command("print", "is-active", "--quiet")
 	return exec.CommandContext(ctx, command[0], command[1:]...).Run() == nil
 }
 
-// start returns the commands that run a service by its file.
 func (m serviceManager) start(path string, runs bool) [][]string {
 	if m.Kind == launchd {
 		start := [][]string{{"launchctl", "bootstrap", launchdDomain(), path}}
@@ -194,7 +174,6 @@ func (m serviceManager) start(path string, runs bool) [][]string {
 	return start
 }
 
-// command returns the command of launchctl, or the one of systemctl, for the service.
 func (m serviceManager) command(launchctl string, systemctl ...string) []string {
 	if m.Kind == launchd {
 		return []string{"launchctl", launchctl, launchdDomain() + "/" + launchdLabel}
@@ -209,10 +188,8 @@ func (m serviceManager) systemctl(args ...string) []string {
 	return append([]string{"systemctl", "--user"}, args...)
 }
 
-// launchdDomain returns the user's own domain in launchd.
 func launchdDomain() string { return fmt.Sprintf("gui/%d", os.Getuid()) }
 
-// run runs a command of the manager.
 func (m serviceManager) run(ctx context.Context, command []string) error {
 	line := strings.Join(command, " ")
 	if m.DryRun {
@@ -233,7 +210,6 @@ func (m serviceManager) run(ctx context.Context, command []string) error {
 
 func (m serviceManager) sayf(format string, args ...any) { fmt.Fprintf(m.Out, format, args...) }
 
-// writeUnit writes a file atomically.
 func writeUnit(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

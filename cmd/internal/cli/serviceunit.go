@@ -10,17 +10,14 @@ import (
 	"time"
 )
 
-// serviceOptions describe the service.
 type serviceOptions struct {
-	// Program is the absolute path of rouse.
+	// Program is an absolute path.
 	Program string
-	// Args are the arguments of rouse up, and Dir is the folder for relative paths in them; empty: there are none.
-	Args []string
-	Dir  string
-	// System has the system run it, and not a user's own manager.
+	// Dir is the folder for relative paths in Args.
+	Args   []string
+	Dir    string
 	System bool
-	// Drain is how long requests may go on at the end.
-	Drain time.Duration
+	Drain  time.Duration
 }
 
 // unitMark is in each file that is written here.
@@ -39,12 +36,10 @@ func (o serviceOptions) Validate() error {
 	return nil
 }
 
-// command returns the service's command.
 func (o serviceOptions) command() []string {
 	return append([]string{o.Program, "up", "--watch", "--log-format", "json"}, o.Args...)
 }
 
-// systemdUnit returns the text of a systemd unit.
 func systemdUnit(o serviceOptions) string {
 	var words []string
 	for i, w := range o.command() {
@@ -89,8 +84,7 @@ LimitMEMLOCK=infinity
 	return b.String()
 }
 
-// systemPart has the settings that only the system's manager supports: a user of its own, folders, and a read-only file
-// system.
+// systemPart is for the system's manager only.
 const systemPart = `
 DynamicUser=yes
 User=rouse
@@ -117,7 +111,6 @@ CapabilityBoundingSet=
 UMask=0077
 `
 
-// closedPart has the restrictions that every manager supports.
 const closedPart = `
 # Devices stay open: a GPU's nodes are made when it is first used. Memory that is written may be run: CUDA compiles kernels.
 NoNewPrivileges=yes
@@ -131,7 +124,7 @@ SystemCallFilter=@system-service pidfd_getfd process_vm_readv process_vm_writev
 SystemCallErrorNumber=EPERM
 `
 
-// quotedWord quotes a word for a command line of systemd, in which % is special.
+// quotedWord quotes a word of a systemd command line, in which % is special.
 func quotedWord(word string) string {
 	word = strings.ReplaceAll(word, "%", "%%")
 	if word != "" && !strings.ContainsAny(word, " \t\"'\\;") {
@@ -140,10 +133,8 @@ func quotedWord(word string) string {
 	return strconv.Quote(word)
 }
 
-// launchdLabel is the name of the launchd agent.
 const launchdLabel = "dev.rouse.up"
 
-// launchdPlist returns the text of a launchd agent, which logs to a file in logs.
 func launchdPlist(o serviceOptions, logs string) string {
 	var b bytes.Buffer
 	text := func(s string) string {

@@ -22,13 +22,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
-// shapeFlags are the flags of a generated trace.
 type shapeFlags struct {
 	Shape simulate.Shape
 	Hours float64 `flag:"hours" help:"length of the trace; of one that is read, the <hours> from its beginning"`
 }
 
-// add adds the flags, and those of all, which contains s.
+// all contains s.
 func (s *shapeFlags) add(cmd *cobra.Command, all any) {
 	f := cmd.Flags()
 	s.Hours, s.Shape = 24, simulate.Shape{Functions: 12, Load: simulate.Mix, Zipf: 1}
@@ -37,7 +36,6 @@ func (s *shapeFlags) add(cmd *cobra.Command, all any) {
 	_ = cmd.RegisterFlagCompletionFunc("load", cobra.FixedCompletions([]string{"mix", "bursty", "diurnal", "steady", "cron", "office"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 }
 
-// length is --hours.
 func (s *shapeFlags) length() (time.Duration, error) {
 	if !(s.Hours > 0 && s.Hours <= 8784) {
 		return 0, fmt.Errorf("--hours %g: want more than 0 and at most 8784, a year", s.Hours)
@@ -45,7 +43,6 @@ func (s *shapeFlags) length() (time.Duration, error) {
 	return time.Duration(s.Hours * float64(time.Hour)), nil
 }
 
-// generate generates the trace according to the flags.
 func (s *shapeFlags) generate() (simulate.Trace, error) {
 	var err error
 	if s.Shape.Length, err = s.length(); err != nil {
@@ -58,7 +55,6 @@ func (s *shapeFlags) generate() (simulate.Trace, error) {
 	return simulate.Generate(shape)
 }
 
-// simulateFlags are the flags of a simulation.
 type simulateFlags struct {
 	shapeFlags
 	Config   simulate.Config
@@ -145,7 +141,6 @@ func generateCommand() *cobra.Command {
 	return cmd
 }
 
-// run is the command.
 func (s *simulateFlags) run(cmd *cobra.Command) error {
 	trace, horizon, err := s.read(cmd)
 	if err != nil {
@@ -190,7 +185,7 @@ func (s *simulateFlags) run(cmd *cobra.Command) error {
 	})
 }
 
-// read reads or generates the trace, and returns its duration.
+// read also returns the trace's duration.
 func (s *simulateFlags) read(cmd *cobra.Command) (simulate.Trace, time.Duration, error) {
 	length, err := s.length()
 	if err != nil {
@@ -220,7 +215,7 @@ func (s *simulateFlags) read(cmd *cobra.Command) (simulate.Trace, time.Duration,
 	return t, t.Length(), nil
 }
 
-// configure configures the world and returns the policies to run.
+// configure returns the policies to run.
 func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	switch p := s.Policy; {
 	case s.Config.Hold <= 0 || s.Config.Hold > mostHold:
@@ -257,13 +252,12 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	return policies, s.Config.WithDefaults(trace).Validate() // once, not for each policy
 }
 
-// away is the time until a lost machine is replaced.
+// away is until a lost machine is replaced.
 const away = 10 * time.Minute
 
-// mostHold is the longest wait of a request in virtual time: one that is never served counts as that.
+// mostHold is also the wait of a request that is never served.
 const mostHold = 24 * time.Hour
 
-// simulate runs the policies concurrently, and returns their results in the given order.
 func (s *simulateFlags) simulate(ctx context.Context, trace simulate.Trace, horizon time.Duration, policies []string) ([]simulate.Result, error) {
 	results, errs := make([]simulate.Result, len(policies)), make([]error, len(policies))
 	var all sync.WaitGroup
@@ -282,7 +276,6 @@ func (s *simulateFlags) simulate(ctx context.Context, trace simulate.Trace, hori
 	return results, errors.Join(errs...)
 }
 
-// count formats a number with its noun.
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

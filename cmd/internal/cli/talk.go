@@ -13,16 +13,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// lineReader reads a user's lines; more says that the line continues the current turn. It returns [io.EOF] when the user has
-// left, and errInterrupted for Ctrl-C.
+// lineReader returns [io.EOF] when the user has left, and errInterrupted for Ctrl-C.
 type lineReader interface {
 	ReadLine(more bool) (string, error)
 }
 
-// errInterrupted is Ctrl-C while a line is typed.
 var errInterrupted = errors.New("interrupted")
 
-// talkHelp is the answer to /?.
 const talkHelp = `  /set NAME VALUE   change a setting; /set lists them
   /clear            have the model forget what was said
   /?                this
@@ -30,9 +27,8 @@ const talkHelp = `  /set NAME VALUE   change a setting; /set lists them
   """               begin a turn of several lines, and end it
 Ctrl-C ends an answer, then the conversation. All else is asked.`
 
-// talk takes turns until the user leaves.
 func (c *conversation) talk(ctx context.Context, lines lineReader) error {
-	// Between a line and its answer Ctrl-C is caught and ignored.
+	// Between a line and its answer Ctrl-C is ignored.
 	between := make(chan os.Signal, 1)
 	signal.Notify(between, os.Interrupt)
 	defer signal.Stop(between)
@@ -61,10 +57,9 @@ func (c *conversation) talk(ctx context.Context, lines lineReader) error {
 	return nil
 }
 
-// quotes begin and end a turn of several lines.
 const quotes = `"""`
 
-// readTurn reads the next question: a line, or one or several lines between quotes. Ctrl-C discards a turn of several lines.
+// readTurn reads a line, or lines between quotes, which Ctrl-C discards.
 func readTurn(lines lineReader) (text string, quoted bool, err error) {
 	line, err := lines.ReadLine(false)
 	if err != nil {
@@ -88,7 +83,7 @@ func readTurn(lines lineReader) (text string, quoted bool, err error) {
 	}
 }
 
-// slashed splits a command, such as "/set system Be brief.". A path is not a command.
+// slashed splits "/set system Be brief.". A path is not a command.
 func slashed(text string) (command, argument string) {
 	first, rest, _ := strings.Cut(text, " ")
 	if !strings.HasPrefix(first, "/") || strings.ContainsAny(first[1:], "/.\n") || first == "/" {
@@ -97,7 +92,7 @@ func slashed(text string) (command, argument string) {
 	return first, strings.TrimSpace(rest)
 }
 
-// obey runs a command, and reports whether the conversation ends.
+// obey reports whether the conversation ends.
 func (c *conversation) obey(command, argument string) (ends bool) {
 	switch command {
 	case "/bye", "/exit", "/quit":
@@ -116,7 +111,6 @@ func (c *conversation) obey(command, argument string) (ends bool) {
 	return false
 }
 
-// settings returns the flags that /set changes.
 func (c *conversation) settings() *pflag.FlagSet {
 	s, o := pflag.NewFlagSet("/set", pflag.ContinueOnError), &c.options
 	s.SortFlags = false
@@ -134,7 +128,6 @@ func setting[T any](s *pflag.FlagSet, to *T, name, usage string, parse func(stri
 	s.Var(&parsed[T]{to, fmt.Sprint(*to), parse}, name, usage)
 }
 
-// set changes a setting, or lists all.
 func (c *conversation) set(argument string) error {
 	name, value, _ := strings.Cut(argument, " ")
 	all := c.settings()
@@ -152,7 +145,6 @@ func (c *conversation) set(argument string) error {
 	return nil
 }
 
-// unquoted removes quotes around a value.
 func unquoted(v string) string {
 	if len(v) > 1 && (v[0] == '"' || v[0] == '\'') && v[len(v)-1] == v[0] {
 		return v[1 : len(v)-1]
@@ -160,7 +152,6 @@ func unquoted(v string) string {
 	return v
 }
 
-// number parses a number from 0 to most.
 func number(most float64) func(string) (float64, error) {
 	return func(v string) (float64, error) {
 		n, err := strconv.ParseFloat(v, 64)

@@ -6,8 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// uiCommand prints the page's address, with its token. A user that may open the administrative socket may have the
-// token.
+// uiCommand prints the page's token for a user who may open the administrative socket.
 func uiCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ui",

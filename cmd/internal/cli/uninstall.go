@@ -12,7 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
-// uninstallCommand says where things lie. What installed the programs removes them: a package, Homebrew, or install.sh.
 func uninstallCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "uninstall",

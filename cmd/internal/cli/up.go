@@ -34,7 +34,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// upFlags are the flags of rouse up; many are fields of the server's configuration.
 type upFlags struct {
 	local.Config
 	From         sources
@@ -85,7 +84,7 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
   rouse up --models-dir ~/models --ollama --watch`,
 		Args: flagsOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, name := range []string{"keys", "tls-cert", "tls-key", "store", "admin-token-file"} { // from a variable that is not set
+			for _, name := range []string{"keys", "tls-cert", "tls-key", "store", "admin-token-file"} { // of a variable that is not set
 				if given := cmd.Flags().Lookup(name); given.Changed && given.Value.String() == "" {
 					return fmt.Errorf("--%s is empty: name its file, or leave the flag out", name)
 				}
@@ -106,7 +105,6 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	return cmd
 }
 
-// flagsOnly refuses arguments: files and models are named by flags.
 func flagsOnly(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -118,12 +116,10 @@ func flagsOnly(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%q is no flag: did you mean %s %s %s?", args[0], cmd.CommandPath(), flag, args[0])
 }
 
-// gcPercent lets the heap, which is a few MiB, grow to five times its live size before it is collected: that costs some
-// MiB and saves a fifth of a request's processor time. $GOGC takes precedence.
+// gcPercent saves a fifth of a request's processor time, for a heap of a few MiB. $GOGC takes precedence.
 const gcPercent = 400
 
-// usualMemory is the memory that this process may use in addition to requests' bodies before the heap is collected more
-// often.
+// usualMemory is for more than bodies, before the heap is collected more often.
 const usualMemory = 256 << 20
 
 func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -139,7 +135,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		debug.SetGCPercent(gcPercent)
 	}
 	if cfg.MemoryLimit = api.Bytes(inbound.LimitMemory()); cfg.MemoryLimit == 0 {
-		debug.SetMemoryLimit(inbound.Within(0).Memory + usualMemory) // otherwise bodies leave four times as much garbage
+		debug.SetMemoryLimit(inbound.Within(0).Memory + usualMemory) // else bodies leave four times as much garbage
 	}
 	cfg.Logger = console.log
 	if cfg.Access, err = activator.AccessLog(f.AccessLog, stdout); err != nil {
@@ -158,7 +154,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer console.close()
-	signals := make(chan os.Signal, 2) // from the Go runtime; two places: the second signal must not be lost
+	signals := make(chan os.Signal, 2) // the second signal must not be lost
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	go func() { // ends with the process
@@ -172,11 +168,10 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return local.Run(ctx, cfg)
 }
 
-// echo is how long after the first signal another one counts as the same: timeout(1) and other wrappers forward a
-// signal that this process also gets from its group.
+// echo is how long a signal counts as the first: wrappers such as timeout(1) forward one that the group gets too.
 const echo = 50 * time.Millisecond
 
-// again returns when a second signal has come that is no echo of the first, which came just now.
+// again returns at a second signal that is no echo.
 func again(signals <-chan os.Signal) {
 	first := time.Now()
 	for range signals {
@@ -186,7 +181,6 @@ func again(signals <-chan os.Signal) {
 	}
 }
 
-// config completes the server's configuration, and reads the files that flags name.
 func (f *upFlags) config() (cfg local.Config, err error) {
 	cfg = f.Config
 	cfg.StateDir, cfg.Version = stateFolder(), verb.Version()
@@ -231,11 +225,8 @@ func (f *upFlags) config() (cfg local.Config, err error) {
 	return cfg, err
 }
 
-// usualStore stands for Ollama's store in its default place.
 const usualStore = "auto"
 
-// functions returns the declared functions; if there are none, the model that ships with Rouse, unless none are
-// allowed.
 func (f *upFlags) functions(none bool) ([]api.Function, error) {
 	from := f.From
 	from.MayBeNone = none
@@ -271,7 +262,6 @@ func (f *upFlags) functions(none bool) ([]api.Function, error) {
 	return f.set.Functions, nil
 }
 
-// readToken reads the token again each time, so that it can be renewed.
 func readToken(path string) (string, error) {
 	token, err := disk.ReadToken(path)
 	if err != nil {
@@ -283,7 +273,6 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// console returns the console for people or programs.
 func (f *upFlags) console(stdout, stderr io.Writer) (*console, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.LogLevel)); err != nil {
@@ -301,7 +290,6 @@ func (f *upFlags) console(stdout, stderr io.Writer) (*console, error) {
 	return nil, errors.New("--log-format: want auto, text or json")
 }
 
-// recordBytes parses --record-size.
 func recordBytes(text string) (int64, error) {
 	size, err := api.ParseBytes(text)
 	if err != nil || size > 0 && size < flight.LeastBytes {

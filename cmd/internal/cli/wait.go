@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
-// waits shows the server's comments while there is no answer: on a terminal as a bar, else as they come.
+// waits shows the server's comments: on a terminal as a bar, else as they come.
 func (c *conversation) waits(text string) {
 	text = strings.TrimPrefix(text, "rouse ")
 	if c.quiet || !strings.Contains(text, "stage=") {
@@ -30,7 +30,7 @@ func (c *conversation) clear() {
 	}
 }
 
-// waitBar shows a wait on a terminal: the server reports it at intervals, and the bar advances in between. Methods are safe for concurrent use.
+// waitBar advances between the server's reports. It is safe for many goroutines.
 type waitBar struct {
 	mu    sync.Mutex // guards shown
 	shown *render.Bar
@@ -42,7 +42,6 @@ func newWaitBar(w io.Writer) *waitBar {
 	return b
 }
 
-// says shows a comment of the server about a model, received at a time.
 func (b *waitBar) says(model string, w wait, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,21 +52,19 @@ func (b *waitBar) says(model string, w wait, at time.Time) {
 	b.shown.Show(0, func() (string, float64) { return what, w.share(time.Since(at)) })
 }
 
-// clear removes the bar until the next comment.
 func (b *waitBar) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.shown.Hide()
 }
 
-// wait is a comment of the stream.
 type wait struct {
 	stage, why       string
 	waited, expected time.Duration
 	progress         float64
 }
 
-// readWait parses `stage=loading waited=1.2s expected=3.0s progress=40% why="…"`. Invalid parts are ignored.
+// readWait parses `stage=loading waited=1.2s expected=3.0s progress=40% why="…"`.
 func readWait(text string) (w wait) {
 	text, why, _ := strings.Cut(text, " why=")
 	w.why, _ = strconv.Unquote(why)
@@ -86,7 +83,7 @@ func readWait(text string) (w wait) {
 	return w
 }
 
-// share returns the completed share of the wait, since after the comment; 0: unknown.
+// share is 0 if it is unknown; since is after the comment.
 func (w wait) share(since time.Duration) float64 {
 	share := w.progress / 100
 	if w.expected > 0 {

@@ -16,8 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
 )
 
-// whatIf is the simulated result of policies on a record's requests: for functions that use GPUs, or for those that use none. The two share only host memory,
-// and each is simulated without the other.
+// whatIf is the simulated result of policies, for functions that use GPUs or for others, which share only host memory.
 type whatIf struct {
 	From     time.Time         `json:"from"`
 	To       time.Time         `json:"to"`
@@ -25,13 +24,11 @@ type whatIf struct {
 	Requests int               `json:"requests"`
 	Models   int               `json:"models"`
 	Policies []simulate.Result `json:"policies"`
-	// Then holds the real results, which the simulator does not know.
-	Then Then `json:"then"`
-	// Assumes lists, in sentences, what is assumed in addition to the record.
+	Then     Then              `json:"then"`
+	// Assumes lists, in sentences, what is assumed besides the record.
 	Assumes []string `json:"assumes"`
 }
 
-// knownPolicies reports unknown names of policies; nil: none.
 func knownPolicies(policies []string) error {
 	for _, p := range policies {
 		if !slices.Contains(simulate.All, p) {
@@ -41,8 +38,7 @@ func knownPolicies(policies []string) error {
 	return nil
 }
 
-// whatIf simulates policies on the record: first for the functions that use GPUs, then for the others. An empty kind is left out; if one kind can't be
-// simulated, the other's result says so.
+// WhatIf simulates the functions that use GPUs, then the others. If one kind can't be simulated, the other's result says so.
 func (r *recording) WhatIf(ctx context.Context, policies []string) (list []whatIf, err error) {
 	if err := knownPolicies(policies); err != nil {
 		return nil, err
@@ -123,7 +119,7 @@ func (w *whatIf) assume(format string, args ...any) {
 	w.Assumes = append(w.Assumes, fmt.Sprintf(format, args...))
 }
 
-// machines returns the simulator's world that is most similar to the recorded one, without models.
+// machines returns the simulator's most similar world, without models.
 func (t *traffic) machines(w *whatIf) (simulate.Config, error) {
 	cfg := simulate.Config{Nodes: 1, Hold: time.Second, MaxScale: 1}
 	nodes := make(map[string]bool)
@@ -158,7 +154,7 @@ func (t *traffic) machines(w *whatIf) (simulate.Config, error) {
 	return cfg, nil
 }
 
-// models adds the models that fit to cfg, and returns their requests.
+// models adds the models that fit, and returns their requests.
 func (w *whatIf) models(cfg *simulate.Config, functions []*told) (trace simulate.Trace, err error) {
 	published, rates, guessed, untold, out := 0, 0, 0, 0, 0
 	for _, f := range functions {
@@ -205,7 +201,7 @@ func (w *whatIf) models(cfg *simulate.Config, functions []*told) (trace simulate
 	return trace, nil
 }
 
-// model returns f as a simulator's model; measured reports whether its times are f's own.
+// model's times are f's own if measured.
 func model(f admin.Function, onGPUs bool, cfg simulate.Config) (m simulate.Model, measured bool) {
 	l, need := f.Learned, f.Need
 	size := need.Host

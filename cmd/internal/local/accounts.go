@@ -21,8 +21,7 @@ const (
 	accountsEvery   = time.Second
 )
 
-// accounts are the usage and the keys' budgets, in a file that outlives the server. Each port has a file of its own, from which the
-// next server on that port goes on. If there is none, or it is damaged, counting begins again.
+// accounts are usage and keys' budgets, in a file of the port that outlives the server. Without a valid one, counting begins again.
 type accounts struct {
 	path    string // empty: nothing is kept
 	Usage   *usage.Saved
@@ -30,7 +29,7 @@ type accounts struct {
 	failed  bool // the last write
 }
 
-// read reads the accounts of the last server on the port. dir is the folder of the file; empty: nothing is kept.
+// read keeps nothing if dir is empty.
 func (a *accounts) read(dir string, port int, log *slog.Logger) {
 	if dir == "" {
 		return
@@ -46,8 +45,7 @@ func (a *accounts) read(dir string, port int, log *slog.Logger) {
 	}
 }
 
-// writeAccounts writes the accounts if they have changed: budgets also between the activator's reports of use. It is not safe for
-// concurrent use.
+// writeAccounts also writes budgets between the activator's reports. It is not safe for concurrent use.
 func (s *server) writeAccounts() {
 	s.activator.TellUse(time.Now())
 	budgets := func() map[string]control.Budget { return s.accounts.Budgets }
@@ -60,7 +58,7 @@ func (s *server) writeAccounts() {
 	}
 }
 
-// write writes the accounts if they have changed, or were not written; a nil u has not changed. Where nothing is kept it does not ask for budgets.
+// write does nothing unless accounts have changed, or the last write failed; a nil u has not changed.
 func (a *accounts) write(u *usage.Saved, budgets func() map[string]control.Budget) error {
 	if a.path == "" {
 		return nil

@@ -13,17 +13,15 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// adaptersTime bounds how long a change of adapters waits for instances to unload some; others do it later.
+// adaptersTime bounds the wait for instances; others are told later.
 const adaptersTime = 10 * time.Second
 
-// onlyAdapters reports whether two declarations differ only in their adapters and origin.
 func onlyAdapters(a, b api.Function) bool {
 	a.Runtime.Adapters, b.Runtime.Adapters = nil, nil
 	a.Origin, b.Origin = "", ""
 	return reflect.DeepEqual(a, b)
 }
 
-// checkAdapters returns an error if a function's adapters or their names are invalid.
 func checkAdapters(f api.Function) error {
 	if err := f.Runtime.CheckAdapters(); err != nil {
 		return api.BadRequest("name", "the function %s: %v", f.Name.Name(), err)
@@ -45,14 +43,12 @@ func checkAdapters(f api.Function) error {
 	return nil
 }
 
-// owned returns the names that mean the function itself.
 func owned(f api.Function) []api.ModelName {
 	return append(f.Names(), api.ModelName(f.Name.Name()), api.ModelName(f.Name))
 }
 
-// bring has the instances of a function load the adapters that a declaration adds. The error says which can't be
-// loaded; the instances then keep the old ones. It also reports whether the running instances can't load any and must
-// be replaced.
+// bring has instances load the adapters that a declaration adds. After an error they keep the old ones. If they can't load any it returns
+// true: they must be replaced.
 func (s *server) bring(ctx context.Context, f api.Function) (anew bool, err error) {
 	old, known := s.declaration(f.Name)
 	if !known || !onlyAdapters(old, f) || slices.Equal(old.Runtime.Adapters, f.Runtime.Adapters) {
@@ -80,7 +76,7 @@ func (s *server) bring(ctx context.Context, f api.Function) (anew bool, err erro
 	return anew, nil
 }
 
-// present returns the instances of a function that can be called.
+// present returns the instances that can be called.
 func (s *server) present(name api.FunctionName) []api.InstanceStatus {
 	v, _ := s.autoscaler.Status(name)
 	return slices.DeleteFunc(slices.Clone(v.Instances), func(i api.InstanceStatus) bool {
@@ -88,8 +84,7 @@ func (s *server) present(name api.FunctionName) []api.InstanceStatus {
 	})
 }
 
-// tellAdapters sends the declared adapters to a function's instances, and takes in their statuses. The autoscaler retries those
-// that don't answer.
+// tellAdapters leaves those that don't answer to the autoscaler.
 func (s *server) tellAdapters(ctx context.Context, f api.Function) {
 	ctx, cancel := context.WithTimeout(ctx, adaptersTime)
 	defer cancel()
@@ -104,7 +99,6 @@ func (s *server) tellAdapters(ctx context.Context, f api.Function) {
 	}
 }
 
-// addAdapter adds an adapter to a function's declaration, or changes its origin.
 func (s *server) addAdapter(w http.ResponseWriter, r *http.Request) {
 	var a api.Adapter
 	if !decodeBody(w, r, &a, `adapter, such as {"name":"sql","path":"hf://org/sql-lora"}`) {
@@ -139,7 +133,7 @@ func (s *server) removeAdapter(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// taken reports whether a name means another function or an adapter of one.
+// taken reports whether a name means another function than by, or its adapter.
 func (s *server) taken(by api.FunctionName, name api.ModelName) (api.FunctionName, bool) {
 	s.declaring.Lock()
 	defer s.declaring.Unlock()
@@ -151,9 +145,10 @@ func (s *server) taken(by api.FunctionName, name api.ModelName) (api.FunctionNam
 	return "", false
 }
 
-// changeAdapters declares a function with another list of adapters, and answers with the changed one. An empty result means
-// that there is none of that name.
+// changeAdapters takes an empty result for an unknown adapter.
 func (s *server) changeAdapters(w http.ResponseWriter, r *http.Request, name api.ModelName, change func([]api.Adapter) ([]api.Adapter, string)) {
+	s.applying.Lock()
+	defer s.applying.Unlock()
 	f, known := s.declaration(s.named(r))
 	if !known {
 		api.WriteError(w, s.admin.Unknown(r.Context(), s.named(r)))

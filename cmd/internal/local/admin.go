@@ -16,7 +16,6 @@ import (
 	adminapi "github.com/rouse-dev/rouse/autoscaler/server"
 )
 
-// maxDeclaration bounds the body of a declaration.
 const maxDeclaration = 1 << 20
 
 // decider has the activator tell the use so far before it is reported.
@@ -25,13 +24,11 @@ type decider struct {
 	tellUse func(now time.Time)
 }
 
-// Usage implements [adminapi.Decider].
 func (d decider) Usage(q admin.UsageQuery) admin.Usage {
 	d.tellUse(time.Now())
 	return d.Decider.Usage(q)
 }
 
-// newAdmin returns the server of the administrative API.
 func (s *server) newAdmin() *adminapi.Admin {
 	return adminapi.NewAdmin(adminapi.AdminConfig{
 		Decider: decider{s.autoscaler, s.activator.TellUse}, Info: func() any { return s.describe() }, Events: s.bus, None: ": declare one with rouse apply",
@@ -60,15 +57,13 @@ func (s *server) newAdmin() *adminapi.Admin {
 	})
 }
 
-// adminHandler serves the administrative API, with the parts that exist on one machine only. It is for the user's own
-// socket; see guard for the front door. Its routes are compiled at the first request, so that a start does not wait for
-// them.
+// adminHandler is for the user's own socket; see guard for the front door. Routes are compiled at the first request.
 func (s *server) adminHandler() http.Handler {
 	routes := sync.OnceValue(s.adminRoutes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes().ServeHTTP(w, r) })
 }
 
-// Routes returns the administrative API's routes on one machine without a server, to list them.
+// Routes returns the administrative API's routes, to list them.
 func Routes() *mux.Router {
 	return (&server{admin: adminapi.NewAdmin(adminapi.AdminConfig{})}).adminRoutes()
 }
@@ -97,8 +92,7 @@ func refuse(status int, message string) http.Handler {
 	})
 }
 
-// guard lets requests with the administrative token through to next. Others are not told that the path exists or what
-// is wrong with their token: that is logged.
+// guard wants the administrative token, or the page's.
 func (s *server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.isAdmin(r) {
@@ -110,7 +104,6 @@ func (s *server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// isAdmin reports whether a request has the administrative token, or the page's.
 func (s *server) isAdmin(r *http.Request) bool {
 	got, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if s.isPage(r) {
@@ -127,20 +120,18 @@ func (s *server) isAdmin(r *http.Request) bool {
 	return want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
 }
 
-// mayList reports whether a request may list the functions and read the metrics, if others than this machine reach the
-// front door.
+// mayList is for front doors that others than this machine reach.
 func (s *server) mayList(r *http.Request) bool {
 	p := s.cfg.Peers.Peer(r)
 	return p.Local && s.keys == nil || p.Trusted || s.isAdmin(r)
 }
 
-// waits returns what a function waits for.
 func (s *server) waits(name api.FunctionName) string {
 	v, _ := s.autoscaler.Status(name)
 	return v.Waits
 }
 
-// lastError returns why a function's last start failed, for administrators only.
+// lastError is for administrators only.
 func (s *server) lastError(r *http.Request, name api.FunctionName) string {
 	if !s.isAdmin(r) {
 		return ""
@@ -167,7 +158,7 @@ func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: f.Name, Result: change, LostNames: stats.LostNames, WrongFallbacks: stats.WrongFallbacks, Problem: problem})
 }
 
-// decodeBody decodes a request's body, and answers if it is not what it should be.
+// decodeBody answers an invalid body.
 func decodeBody(w http.ResponseWriter, r *http.Request, to any, what string) bool {
 	err := api.Decode(http.MaxBytesReader(w, r.Body, maxDeclaration), to)
 	if err != nil {
@@ -185,7 +176,7 @@ func (s *server) named(r *http.Request) api.FunctionName {
 	return s.called(api.NewFunctionName(v["namespace"], v["name"]))
 }
 
-// called returns the function of that name, else the one with a model of that name.
+// called also finds a function by a model's name.
 func (s *server) called(name api.FunctionName) api.FunctionName {
 	if _, found := s.autoscaler.Status(name); found {
 		return name

@@ -31,20 +31,17 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// keptLines is how many lines of output are kept per function.
 const keptLines = 1000
 
-// stopGrace is how long an instance may take to end after the order.
 const stopGrace = 5 * time.Second
 
-// agent runs instances in this process and carries out the autoscaler's decisions: it implements Effects on one
-// machine. Its methods are safe for concurrent use.
+// agent runs instances in this process; it implements the autoscaler's Effects. It is safe for many goroutines.
 type agent struct {
 	cfg       Config
-	base      functions.Config // common to all instances
-	dir       string           // the server's folder of sockets
+	base      functions.Config
+	dir       string // of sockets
 	activator *activator.Activator
-	far       *door.Front // nil: none
+	far       *door.Front // may be nil
 	emit      api.Emitter
 	log       *slog.Logger
 
@@ -54,14 +51,13 @@ type agent struct {
 	mu        sync.Mutex // guards all below
 	instances map[api.InstanceID]*instance
 	output    map[api.FunctionName]*process.Log
-	ended     sync.WaitGroup // the goroutines that wait for instances
+	ended     sync.WaitGroup // goroutines that wait for instances
 
 	prewarming     sync.Mutex   // guards prewarmed; held while one is started
-	prewarmed      *shim.Client // the parent of the next runtime; nil: none
-	prewarmedTaken bell.Bell    // received by keepPrewarmed: now is a good time for the next one
+	prewarmed      *shim.Client // the next runtime's parent; may be nil
+	prewarmedTaken bell.Bell    // rung when it is a good time for the next one
 }
 
-// instance is one instance in this process.
 type instance struct {
 	*functions.Instance
 
@@ -69,10 +65,10 @@ type instance struct {
 	function api.FunctionName
 	endpoint api.Endpoint
 	dir      string
-	gone     chan struct{} // closed once its processes are gone and that was reported
+	gone     chan struct{} // closed once its processes are gone, and that was reported
 }
 
-// ParentArgs are the arguments with which cfg.Program is a runtime's parent.
+// ParentArgs make cfg.Program a runtime's parent.
 var ParentArgs = append([]string{"function"}, shim.Args()...)
 
 func newAgent(cfg Config, base functions.Config, dir string, emit api.Emitter) *agent {
@@ -84,7 +80,7 @@ func newAgent(cfg Config, base functions.Config, dir string, emit api.Emitter) *
 		prewarmedTaken: bell.New()}
 }
 
-// Start starts an instance of that ID and returns at once.
+// Start returns at once.
 func (a *agent) Start(ctx context.Context, f api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error) {
 	a.starting.Lock()
 	defer a.starting.Unlock()
@@ -109,7 +105,6 @@ func (a *agent) Start(ctx context.Context, f api.Function, id api.InstanceID, g 
 	return id, nil
 }
 
-// await reports the end of an instance, whatever its cause.
 func (a *agent) await(i *instance) {
 	<-i.Exited()
 	a.mu.Lock()
@@ -124,12 +119,11 @@ func (a *agent) await(i *instance) {
 	close(i.gone)
 }
 
-// gone returns the last status of an instance.
 func gone(id api.InstanceID, f api.FunctionName) api.InstanceStatus {
 	return api.InstanceStatus{Instance: id, Function: f, State: api.Gone, Seq: math.MaxUint64, Since: time.Now()}
 }
 
-// running returns an instance, and an error if there is none of that ID, or ctx has ended.
+// running fails if there is no such instance, or ctx has ended.
 func (a *agent) running(ctx context.Context, id api.InstanceID) (*instance, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -142,7 +136,6 @@ func (a *agent) running(ctx context.Context, id api.InstanceID) (*instance, erro
 	return nil, fmt.Errorf("instance %s has ended: %w", id, syscall.ECONNREFUSED)
 }
 
-// Wake wakes a sleeping instance and returns when it is awake.
 func (a *agent) Wake(ctx context.Context, s api.InstanceStatus, g api.Grant) (api.InstanceStatus, error) {
 	i, err := a.running(ctx, s.Instance)
 	if err != nil {
@@ -151,17 +144,15 @@ func (a *agent) Wake(ctx context.Context, s api.InstanceStatus, g api.Grant) (ap
 	return i.Wake(ctx, g)
 }
 
-// Sleep drains an instance and puts it to sleep.
 func (a *agent) Sleep(ctx context.Context, s api.InstanceStatus, level api.Level, epoch uint64, drain api.Drain) (api.InstanceStatus, error) {
 	i, err := a.running(ctx, s.Instance)
 	if err != nil {
 		return api.InstanceStatus{}, err
 	}
-	defer inbound.CollectLater() // nothing else would, if no request follows
+	defer inbound.CollectLater() // no request may follow, which would
 	return i.Sleep(ctx, control.SleepRequest{Level: level, Epoch: epoch, Drain: drain.Limit, Move: drain.Move})
 }
 
-// Fence makes every order and grant with a lower epoch void.
 func (a *agent) Fence(ctx context.Context, s api.InstanceStatus, epoch uint64) (api.InstanceStatus, error) {
 	i, err := a.running(ctx, s.Instance)
 	if err != nil {
@@ -170,7 +161,7 @@ func (a *agent) Fence(ctx context.Context, s api.InstanceStatus, epoch uint64) (
 	return i.Fence(ctx, control.FenceRequest{Epoch: epoch})
 }
 
-// Stop drains an instance, ends it, and returns when its processes are gone. If ctx ends first, its runtime is killed.
+// Stop returns when the instance's processes are gone; if ctx ends first, its runtime is killed.
 func (a *agent) Stop(ctx context.Context, s api.InstanceStatus, drain api.Drain) error {
 	i, err := a.running(context.WithoutCancel(ctx), s.Instance)
 	if err != nil {
@@ -178,13 +169,12 @@ func (a *agent) Stop(ctx context.Context, s api.InstanceStatus, drain api.Drain)
 	}
 	done := context.AfterFunc(ctx, i.Kill)
 	defer done()
-	_, _ = i.Instance.Stop(ctx, control.StopRequest{Drain: drain.Limit, Move: drain.Move}) // killed if ctx has ended
+	_, _ = i.Instance.Stop(ctx, control.StopRequest{Drain: drain.Limit, Move: drain.Move})
 	i.finish(stopGrace)
 	<-i.gone
 	return nil
 }
 
-// finish has an instance end within grace.
 func (i *instance) finish(grace time.Duration) {
 	i.End()
 	select {
@@ -195,7 +185,6 @@ func (i *instance) finish(grace time.Duration) {
 	}
 }
 
-// Adapt sends an instance the list of its adapters.
 func (a *agent) Adapt(ctx context.Context, s api.InstanceStatus, list []api.Adapter) error {
 	_, err := a.adapters(ctx, s.Instance, list)
 	return err
@@ -209,7 +198,6 @@ func (a *agent) adapters(ctx context.Context, id api.InstanceID, list []api.Adap
 	return i.Adapters(ctx, control.AdaptersRequest{Adapters: list})
 }
 
-// State polls an instance for its status.
 func (a *agent) State(ctx context.Context, s api.InstanceStatus) (api.InstanceStatus, error) {
 	i, err := a.running(ctx, s.Instance)
 	switch {
@@ -221,16 +209,13 @@ func (a *agent) State(ctx context.Context, s api.InstanceStatus) (api.InstanceSt
 	return i.State(), nil
 }
 
-// Grant lets the activator wake an instance by itself.
 func (a *agent) Grant(_ context.Context, g api.Grant) error {
 	a.activator.Grant(g)
 	return nil
 }
 
-// Revoke withdraws a grant.
 func (a *agent) Revoke(ctx context.Context, g api.Grant) error { return a.activator.Revoke(ctx, g) }
 
-// Fail makes the activator answer requests that wait for a function with err.
 func (a *agent) Fail(_ context.Context, name api.FunctionName, err *api.Error) error {
 	if a.far != nil { // clusters may have it
 		a.far.FailNear(name, err)
@@ -240,7 +225,6 @@ func (a *agent) Fail(_ context.Context, name api.FunctionName, err *api.Error) e
 	return nil
 }
 
-// killAll ends all remaining instances and waits for them.
 func (a *agent) killAll() {
 	a.mu.Lock()
 	var all sync.WaitGroup
@@ -252,7 +236,6 @@ func (a *agent) killAll() {
 	a.ended.Wait()
 }
 
-// logOf returns the kept output of a function, creating it if needed.
 func (a *agent) logOf(name api.FunctionName) *process.Log {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -264,7 +247,6 @@ func (a *agent) logOf(name api.FunctionName) *process.Log {
 	return l
 }
 
-// followLog calls f with the last n lines of a function's output and, if more is set, each further one.
 func (a *agent) followLog(ctx context.Context, name api.FunctionName, n int, more bool, f func(string) error) error {
 	l := a.logOf(name)
 	if more {
@@ -282,14 +264,12 @@ func (a *agent) followLog(ctx context.Context, name api.FunctionName, n int, mor
 	return nil
 }
 
-// forget drops the kept output of a removed function.
 func (a *agent) forget(name api.FunctionName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.output, name)
 }
 
-// config returns the configuration of an instance that sends its events to emit.
 func (a *agent) config(f api.Function, id api.InstanceID, g api.Grant, dir string, emit func(api.Event)) functions.Config {
 	out := lines{a.logOf(f.Name)}
 	cfg := a.base
@@ -316,10 +296,8 @@ func (a *agent) config(f api.Function, id api.InstanceID, g api.Grant, dir strin
 	return cfg
 }
 
-// lines writes whole lines to a log.
 type lines struct{ log *process.Log }
 
-// Write implements [io.Writer].
 func (l lines) Write(p []byte) (int, error) {
 	for line := range bytes.Lines(p) {
 		l.log.Write(bytes.TrimRight(line, "\n"))
@@ -329,12 +307,10 @@ func (l lines) Write(p []byte) (int, error) {
 
 const instanceDomain = ".rouse.internal"
 
-// prewarmAfter is the pause between an instance's becoming awake and prewarming the next process, so that this takes no processor time
-// from the first answers.
+// prewarmAfter spares the first answers of an instance.
 const prewarmAfter = 100 * time.Millisecond
 
-// keepPrewarmed keeps a parent process for the next runtime running, until ctx ends: starting it takes longer than everything else between
-// a request and the runtime's own start.
+// keepPrewarmed keeps a parent for the next runtime: starting one is most of the way to a runtime's own start.
 func (a *agent) keepPrewarmed(ctx context.Context) error {
 	for a.base.Keep != nil && ctx.Err() == nil {
 		a.prewarming.Lock()
@@ -358,7 +334,7 @@ func (a *agent) keepPrewarmed(ctx context.Context) error {
 	return nil
 }
 
-// takePrewarmed returns the prewarmed process, and waits for one that is starting; nil: there is none.
+// takePrewarmed waits for a process that is starting; nil: none.
 func (a *agent) takePrewarmed() (p *shim.Client) {
 	a.prewarming.Lock()
 	defer a.prewarming.Unlock()
@@ -366,7 +342,6 @@ func (a *agent) takePrewarmed() (p *shim.Client) {
 	return p
 }
 
-// at returns the instance in this process with the endpoint e, and an error if there is none.
 func (a *agent) at(e api.Endpoint) (*functions.Instance, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -378,14 +353,13 @@ func (a *agent) at(e api.Endpoint) (*functions.Instance, error) {
 	return nil, fmt.Errorf("the instance at %s has ended: %w", e, syscall.ECONNREFUSED)
 }
 
-// streamSocket is where the instance in a folder takes connections that may be upgraded.
+// streamSocket is for connections that may be upgraded.
 func streamSocket(dir string) api.Endpoint {
 	return api.Endpoint("unix:" + filepath.Join(dir, "fn.sock"))
 }
 
 var dialInstance = api.NewTransport(0).DialContext
 
-// dial reaches the instance at an address, for a connection that may be upgraded.
 func (a *agent) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, _ := net.SplitHostPort(address)
 	id, here := strings.CutSuffix(host, instanceDomain)
@@ -399,10 +373,8 @@ func (a *agent) dial(ctx context.Context, network, address string) (net.Conn, er
 	return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(string(streamSocket(i.dir)), "unix:"))
 }
 
-// waker wakes instances for the activator.
 type waker struct{ agent *agent }
 
-// Wake implements [queue.Waker].
 func (w waker) Wake(ctx context.Context, e api.Endpoint, g api.Grant) (api.InstanceStatus, error) {
 	i, err := w.agent.at(e)
 	if err != nil {
@@ -411,21 +383,19 @@ func (w waker) Wake(ctx context.Context, e api.Endpoint, g api.Grant) (api.Insta
 	return i.Wake(ctx, g)
 }
 
-// idleConnection is shorter than instances keep idle connections open.
+// idleConnection is shorter than instances'.
 const idleConnection = 90 * time.Second
 
-// reaching is a transport to instances.
 type reaching struct {
 	agent   *agent
 	sockets *localhttp.Transport // to instances that listen
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (t reaching) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripCharged(r, nil)
 }
 
-// RoundTripCharged is like [localhttp.Transport.RoundTripCharged]. The header of an answer from this process is charged once it exists.
+// RoundTripCharged charges the header of an answer from this process once it exists.
 func (t reaching) RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error) {
 	id, here := strings.CutSuffix(r.URL.Host, instanceDomain)
 	if !here {
@@ -457,5 +427,4 @@ func (t reaching) RoundTripCharged(r *http.Request, charge func(bytes int64) err
 	return resp, nil
 }
 
-// largeHeader is the size in bytes above which the header of an answer is charged.
 const largeHeader = 16 << 10

@@ -12,16 +12,14 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// applied is a function that front doors have created here.
 type applied struct {
 	manifest string
 	fronts   []string
 }
 
-// applier creates functions on this machine for front doors: it implements agent.Applier.
+// applier implements agent.Applier.
 type applier struct{ *server }
 
-// Apply declares a function for a front door, if the machine can have it and its name is free.
 func (s applier) Apply(ctx context.Context, m protocol.Manifest, front string) error {
 	f, err := readApplied(m, front, s.cfg.AcceptKinds, s.cfg.Join.Accept.Models)
 	if err != nil {
@@ -57,7 +55,7 @@ func (s applier) Apply(ctx context.Context, m protocol.Manifest, front string) e
 	return nil
 }
 
-// Remove removes a front door from a function's owners; the function is removed with the last one.
+// Remove removes the function with its last owner.
 func (s applier) Remove(ctx context.Context, name api.FunctionName, front string) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -74,17 +72,15 @@ func (s applier) Remove(ctx context.Context, name api.FunctionName, front string
 	return s.remove(ctx, name)
 }
 
-// Owners returns the front doors that a function was created for.
 func (s applier) Owners(name api.FunctionName) []string {
 	s.owning.Lock()
 	defer s.owning.Unlock()
 	if a := s.applied[name]; a != nil {
-		return a.fronts // it is replaced, and never changed
+		return a.fronts // never changed
 	}
 	return nil
 }
 
-// setApplied stores a function's owners; nil: none.
 func (s *server) setApplied(name api.FunctionName, a *applied) {
 	s.owning.Lock()
 	defer s.owning.Unlock()
@@ -95,7 +91,7 @@ func (s *server) setApplied(name api.FunctionName, a *applied) {
 	}
 }
 
-// readApplied reads a front door's manifest, and says which part of it this machine does not allow.
+// readApplied refuses what this machine does not allow.
 func readApplied(m protocol.Manifest, front string, kinds, models []string) (api.Function, error) {
 	f, _, err := config.Accept{Models: models, Programs: slices.Contains(kinds, api.RuntimeCommand)}.Read(m.Name, m.YAML, front)
 	switch {

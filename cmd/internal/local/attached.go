@@ -9,16 +9,15 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// Externally started servers may have their own adapters, whose names are models of the function. An instance reports
-// them while there is one; before the first one the server is asked here.
+// Attached servers may have adapters of their own. Instances report them; while there is none the server is asked.
 const attachedPause = 5 * time.Second // between two tries
 
-// attached reports whether the runtime of f is an externally started server that lists its adapters.
+// attached reports whether f's server lists its adapters and somebody else starts it.
 func attached(f api.Function) bool {
 	return f.Runtime.Endpoint != "" && (f.Runtime.Kind == api.RuntimeVLLM || f.Runtime.Kind == api.RuntimeSGLang)
 }
 
-// askAttached asks the server of f once, and tells the activator. It reports whether there was an answer.
+// askAttached reports whether there was an answer.
 func (s *server) askAttached(ctx context.Context, f api.Function) bool {
 	names, err := broughtBy(ctx, f.Runtime.Endpoint)
 	if err != nil {
@@ -30,8 +29,6 @@ func (s *server) askAttached(ctx context.Context, f api.Function) bool {
 	return true
 }
 
-// followAttached asks servers again that did not answer when they were declared, until they do. If there is none, it
-// waits for one.
 func (s *server) followAttached(ctx context.Context) error {
 	for {
 		select {
@@ -50,7 +47,7 @@ func (s *server) followAttached(ctx context.Context) error {
 	}
 }
 
-// askSilent asks those that have not answered yet once, and reports whether any are left.
+// askSilent reports whether any have not answered.
 func (s *server) askSilent(ctx context.Context) bool {
 	s.declaring.Lock()
 	var ask []api.Function
@@ -74,7 +71,7 @@ func (s *server) askSilent(ctx context.Context) bool {
 	return len(s.silent) > 0
 }
 
-// broughtBy reads which adapters a server lists: models with a parent, as in vLLM and SGLang.
+// broughtBy takes models with a parent for adapters, as in vLLM and SGLang.
 func broughtBy(ctx context.Context, e api.Endpoint) ([]api.ModelName, error) {
 	transport := api.NewTransport(1)
 	defer transport.CloseIdleConnections()

@@ -11,7 +11,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// newBatches creates the server of files and batches, if there is a store for them.
 func (s *server) newBatches(registry *prometheus.Registry) (err error) {
 	if s.store == nil {
 		return nil
@@ -24,10 +23,8 @@ func (s *server) newBatches(registry *prometheus.Registry) (err error) {
 	return err
 }
 
-// howStore says how to have a store.
 const howStore = "start the server with rouse up --store DIR"
 
-// howStored says how a response could be stored.
 func (s *server) howStored() string {
 	if s.store == nil {
 		return howStore
@@ -35,7 +32,7 @@ func (s *server) howStored() string {
 	return jobs.NeedsKey
 }
 
-// runBatches runs batches until ctx ends, or the server begins to end: batches' requests don't delay that, and the next server sends them again.
+// runBatches stops when the server begins to end: the next one sends the requests again.
 func (s *server) runBatches(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -44,7 +41,6 @@ func (s *server) runBatches(ctx context.Context) error {
 	return nil
 }
 
-// newSink creates the sender of events to K_SINK, if that is set.
 func (s *server) newSink() error {
 	if s.cfg.Sink == "" {
 		return nil

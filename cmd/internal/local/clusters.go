@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// farFunctions creates the front door of clusters, if configured, and returns the activator's emitter and transport.
+// farFunctions also returns the activator's emitter and transport.
 func (s *server) farFunctions(registry *prometheus.Registry) (api.Emitter, http.RoundTripper, error) {
 	near := reaching{s.agent, localhttp.New(256, idleConnection)}
 	if s.cfg.Clusters == nil {
@@ -42,10 +42,10 @@ func (s *server) farFunctions(registry *prometheus.Registry) (api.Emitter, http.
 	return s.far, s.far, nil
 }
 
-// farActivator is the server's activator, which is created after the front door of clusters.
+// farActivator is created after the front door of clusters.
 type farActivator struct{ *activator.Activator }
 
-// newAgents creates the agents that offer this machine's functions, and those of its own agents, to other front doors.
+// newAgents offers this machine's functions, and those of its own agents, to other front doors.
 func (s *server) newAgents() error {
 	if s.cfg.Join != nil {
 		cfg := *s.cfg.Join
@@ -70,7 +70,6 @@ func (s *server) newAgents() error {
 	})
 }
 
-// newAgent creates an agent. It gets every event, and the reports of this front door's agents.
 func (s *server) newAgent(cfg federation.Config, deps federation.Deps) error {
 	deps.Serve, deps.Logger, deps.Tell = s.activator.ServeAtOnce, s.cfg.Logger, s.cfg.Tell
 	a, err := federation.New(cfg, deps)
@@ -82,14 +81,12 @@ func (s *server) newAgent(cfg federation.Config, deps federation.Deps) error {
 	return nil
 }
 
-// changed tells the agents that a function has changed.
 func (s *server) changed(name api.FunctionName) {
 	for _, a := range s.joined {
 		a.Changed(name)
 	}
 }
 
-// ownFunctions returns the functions on this machine itself, by name.
 func (s *server) ownFunctions() []api.Function {
 	s.owning.Lock()
 	defer s.owning.Unlock()
@@ -98,7 +95,6 @@ func (s *server) ownFunctions() []api.Function {
 	return list
 }
 
-// owns records whether the machine has a function.
 func (s *server) owns(f api.Function, has bool) {
 	var local api.FunctionName
 	s.owning.Lock()

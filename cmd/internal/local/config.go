@@ -25,102 +25,92 @@ import (
 
 // Config says what a machine serves and how.
 type Config struct {
-	// Listen is the host and port of the front door. Default "127.0.0.1:8080"; port 0 picks one.
+	// Listen is host:port. Default "127.0.0.1:8080"; port 0 picks one.
 	Listen string `flag:"listen" help:"<address> to take requests at, host:port or http://host:port; port 0 picks one"`
-	// TLS is the front door's certificate.
-	TLS TLS
-	// Origins are the web pages that may use the front door in a browser, such as "https://chat.example.com", in addition to those of this
-	// machine; "*": all. See the package comment.
-	Origins []string `flag:"origins" split:"" help:"web <pages> that may use this server from a browser, such as https://chat.example.com, besides those of this machine; '*': all (repeatable)"`
-	// Functions are served from the start.
+	TLS    TLS
+	// Origins are web pages that may use the front door, besides this machine's; "*": all.
+	Origins   []string `flag:"origins" split:"" help:"web <pages> that may use this server from a browser, such as https://chat.example.com, besides those of this machine; '*': all (repeatable)"`
 	Functions []api.Function
-	// Memory is the host memory that instances may use, all together. 0: four fifths of the machine's.
+	// Memory is for all instances together. 0: four fifths of the host's.
 	Memory api.Bytes
-	// NoGPU ignores GPUs.
-	NoGPU bool `flag:"no-gpu" help:"leave GPUs alone"`
-	// NvidiaSMI is the program that lists GPUs. Default "nvidia-smi".
+	NoGPU  bool `flag:"no-gpu" help:"leave GPUs alone"`
+	// NvidiaSMI lists GPUs. Default "nvidia-smi".
 	NvidiaSMI string
-	// GPUInterval is the interval of polling the GPUs, if there are any. Default 10 s.
+	// GPUInterval is between polls of the GPUs. Default 10 s.
 	GPUInterval time.Duration
-	// DCGM are URLs of DCGM exporters that report the use of GPUs instead of nvidia-smi; empty: none.
+	// DCGM are URLs of DCGM exporters, in place of nvidia-smi.
 	DCGM []string `flag:"dcgm" help:"<URL> of a DCGM exporter that says what is used of the GPUs, in place of nvidia-smi (repeatable)"`
-	// BaseDir holds one folder per running server. Default: see [BaseDir].
+	// BaseDir holds one folder per running server. Default: [BaseDir].
 	BaseDir string
-	// Program is the rouse binary, which instances run. Default: the running program.
+	// Program is the rouse binary, which instances run. Default: the running one.
 	Program string
-	// Sink is a URL that gets a copy of every event (Knative's K_SINK); empty: none.
+	// Sink gets a copy of every event (Knative's K_SINK); empty: none.
 	Sink string
-	// SinkOverrides is the JSON of K_CE_OVERRIDES: extensions of the copies; empty: none.
+	// SinkOverrides is the JSON of K_CE_OVERRIDES.
 	SinkOverrides string
-	// MemoryLimit is the memory that this process may use; 0: no bound. See [inbound.Within].
+	// MemoryLimit is this process's; 0: no bound. See [inbound.Within].
 	MemoryLimit api.Bytes
-	// Peers identifies the senders of requests, and whom to trust with what; the zero value trusts nobody.
+	// Peers trusts nobody if it is zero.
 	Peers peer.Addresses
-	// AdminToken, if not nil, opens the administrative API on the front door to requests with the returned token.
+	// AdminToken, if not nil, opens the administrative API on the front door.
 	AdminToken func() (string, error)
 	// Keys is the file of client keys; empty: clients need none.
 	Keys string `flag:"keys" help:"<file> with the keys that clients must have (rouse keys create); it is read again on change (default: none is needed)"`
-	// Store is where files, batches, later answers and responses are kept; with an empty At they are not.
+	// Store keeps files, batches, later answers and responses, unless At is empty.
 	Store store.Config
-	// Clusters, if not nil, makes the server a front door of clusters; Join, a cluster of other front doors.
+	// Clusters makes the server a front door of clusters; Join, a cluster of other front doors. Both may be nil.
 	Clusters *door.File
 	Join     *federation.Config
-	// AcceptKinds are the runtimes of functions that front doors may create here, if Join accepts any. Default: the engine's, which runs no
-	// other program.
+	// AcceptKinds are runtimes that front doors may use here. Default: the engine's, which runs no other program.
 	AcceptKinds []string `flag:"accept-runtimes" split:"" help:"<runtimes> of such functions; command lets them run any program"`
-	// DrainTimeout bounds how long held and running requests may go on at the end. Default 30 s.
+	// DrainTimeout bounds requests at the end. Default 30 s.
 	DrainTimeout time.Duration `flag:"drain" help:"how long requests may go on after the first Ctrl-C"`
-	// Traces exports the traces of wakes; nil: they are not exported.
-	Traces *waketrace.Exporter
-	// Version is reported to clients of the administrative API.
-	Version string
-	// Access gets a line for each request to a model. Nil: none are written.
+	Traces       *waketrace.Exporter
+	Version      string
+	// Access gets a line for each request to a model; may be nil.
 	Access *slog.Logger
-	// Logger is the logger. Nil: nothing is logged.
+	// Logger; nil: nothing is logged.
 	Logger *slog.Logger
-	// Observe, if not nil, is called with each event, in order, by one goroutine; it must not block for long.
+	// Observe, if not nil, gets each event, in order; it must not block for long.
 	Observe func(api.Event)
-	// Tell, if not nil, is called with a line for display when clusters and front doors come and go; it must not block for long.
+	// Tell, if not nil, gets a line when clusters and front doors come and go; it must not block for long.
 	Tell func(line string)
-	// Follow, if not nil, runs while requests are accepted, until its context ends, and changes declarations. Its error ends the server.
+	// Follow, if not nil, changes declarations until its context ends. Its error ends the server.
 	Follow func(context.Context, Declarations) error
-	// StateDir is the folder for what was learned of functions; empty: it is forgotten at the end.
+	// StateDir keeps what was learned; empty: it is forgotten.
 	StateDir string
-	// RecordBytes bounds the flight record, in the folder [RecordDir] of StateDir, which all servers of a user share; 0: nothing is recorded.
+	// RecordBytes bounds the flight record, which a user's servers share; 0: nothing is recorded.
 	RecordBytes int64
-	// Ready, if not nil, is called once when requests are accepted.
+	// Ready, if not nil, is called once requests are accepted.
 	Ready func(Info)
 }
 
-// Info is the administrative API's information about a server.
+// Info describes a server, in the administrative API.
 type Info struct {
 	Version string       `json:"version"`
 	URL     string       `json:"url"`
 	Admin   api.Endpoint `json:"admin"`
-	// Page is the page's address, including the token that administers this server: it is a secret.
+	// Page is a secret: it has the token that administers this server.
 	Page string `json:"page"`
-	// Certificate is the file of the front door's certificate, and Fingerprint its SHA-256; empty: it speaks no TLS.
+	// Fingerprint is the SHA-256 of Certificate, a file; empty: no TLS.
 	Certificate string `json:"certificate,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// Clusters is where clusters join; empty: they don't.
-	Clusters string `json:"clusters,omitempty"`
-	// Keys says that clients need a key.
-	Keys bool `json:"keys,omitempty"`
-	// Models is the folder of fetched models.
-	Models  string    `json:"models,omitempty"`
-	PID     int       `json:"pid"`
-	Started time.Time `json:"started"`
+	Clusters string    `json:"clusters,omitempty"`
+	Keys     bool      `json:"keys,omitempty"`
+	Models   string    `json:"models,omitempty"`
+	PID      int       `json:"pid"`
+	Started  time.Time `json:"started"`
 }
 
-// Declarations change what a server serves. They are safe for concurrent use, and wait for each other.
+// Declarations change what a server serves. They are safe for many goroutines.
 type Declarations interface {
 	// Declare declares or changes a function, and returns "created", "configured" or "unchanged".
 	Declare(ctx context.Context, f api.Function) (string, error)
-	// Withdraw removes a function, if it is still the one declared in origin; else it does nothing.
+	// Withdraw removes a function, if it is still the one declared in origin.
 	Withdraw(ctx context.Context, name api.FunctionName, origin string) error
 }
 
-// withDefaults fills zero fields.
 func (c Config) withDefaults() (Config, error) {
 	c.Listen, c.BaseDir = cmp.Or(c.Listen, DefaultListen), cmp.Or(c.BaseDir, BaseDir())
 	c.DrainTimeout, c.GPUInterval = cmp.Or(c.DrainTimeout, 30*time.Second), cmp.Or(c.GPUInterval, 10*time.Second)
@@ -178,7 +168,6 @@ func (c Config) Validate() error {
 // RecordDir is the folder of the flight record in StateDir.
 const RecordDir = "record"
 
-// record returns the configuration of the flight record.
 func (c Config) record() flight.Config {
 	if c.StateDir == "" || c.RecordBytes == 0 {
 		return flight.Config{}

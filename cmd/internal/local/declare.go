@@ -2,8 +2,6 @@ package local
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"log"
 	"log/slog"
 	"net/http"
@@ -20,10 +18,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// overhead is the memory of an engine in addition to its model's file, before it was measured.
+// overhead is an engine's memory besides its model's, before it was measured.
 const overhead = 48 * api.MiB
 
-// declareAll declares the functions of the configuration.
 func (s *server) declareAll(ctx context.Context) error {
 	for _, f := range s.cfg.Functions {
 		if _, err := s.declare(ctx, f); err != nil {
@@ -39,7 +36,6 @@ func (s *server) declareAll(ctx context.Context) error {
 	return nil
 }
 
-// warnFallbacks logs the fallbacks of a function that help nothing.
 func (s *server) warnFallbacks(name api.FunctionName) {
 	stats, _ := s.activator.Stats(name)
 	for _, wrong := range stats.WrongFallbacks {
@@ -47,11 +43,10 @@ func (s *server) warnFallbacks(name api.FunctionName) {
 	}
 }
 
-// declare adds a function or replaces its declaration, and returns "created", "configured" or "unchanged". Instances of
-// a replaced function drain and stop; waiting requests go to the new ones.
+// declare returns "created", "configured" or "unchanged". Instances of a replaced function drain and stop; waiting requests go to the new
+// ones.
 //
-// If only its adapters differ, its instances stay: they load new adapters before the names are announced, so that one
-// that can't be loaded is refused and changes nothing, and unload removed ones.
+// If only adapters differ, instances stay, and load new ones before the names are announced: one that can't be loaded changes nothing.
 func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	if err := f.Name.Check(); err != nil {
 		return "", api.BadRequest("name", "%v", err)
@@ -117,19 +112,17 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	return "created", nil
 }
 
-// Declare implements [Declarations].
 func (s *server) Declare(ctx context.Context, f api.Function) (string, error) {
 	s.applying.Lock()
 	defer s.applying.Unlock()
 	change, err := s.declare(ctx, f)
 	if err == nil {
-		s.setApplied(f.Name, nil) // the local declaration owns it now
+		s.setApplied(f.Name, nil) // it belongs to this machine now
 		s.warnFallbacks(f.Name)
 	}
 	return change, err
 }
 
-// Withdraw implements [Declarations].
 func (s *server) Withdraw(ctx context.Context, name api.FunctionName, origin string) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -139,7 +132,7 @@ func (s *server) Withdraw(ctx context.Context, name api.FunctionName, origin str
 	return s.remove(ctx, name)
 }
 
-// declaration returns what is declared of a function. The caller does not hold declaring.
+// declaration locks declaring.
 func (s *server) declaration(name api.FunctionName) (f api.Function, known bool) {
 	s.declaring.Lock()
 	defer s.declaring.Unlock()
@@ -147,7 +140,7 @@ func (s *server) declaration(name api.FunctionName) (f api.Function, known bool)
 	return f, known
 }
 
-// unique fails if another function has a name of f's. The caller holds declaring.
+// unique needs declaring held.
 func (s *server) unique(f api.Function) error {
 	all := []api.Function{f}
 	for name, other := range s.functions {
@@ -161,7 +154,6 @@ func (s *server) unique(f api.Function) error {
 	return nil
 }
 
-// elsewhere returns the error for moving a function between this machine and clusters.
 func elsewhere(name api.FunctionName) error {
 	return api.Errorf(http.StatusConflict, "", "%s is declared with and without %s: remove it first (rouse rm %s)", name, config.AnnotationClusters, name.Short())
 }
@@ -194,7 +186,7 @@ func (s *server) place(f api.Function) (string, error) {
 	return "created", nil
 }
 
-// ages gives each declared function a unique age: the first is the oldest.
+// ages gives each function a unique age.
 type ages struct{ last time.Time }
 
 func (a *ages) next() time.Time {
@@ -206,7 +198,7 @@ func (a *ages) next() time.Time {
 	return now
 }
 
-// remove forgets a function. Its instances drain and stop; waiting requests are refused.
+// remove has instances drain and stop; waiting requests are refused.
 func (s *server) remove(ctx context.Context, name api.FunctionName) error {
 	s.declaring.Lock()
 	defer s.declaring.Unlock()
@@ -229,8 +221,7 @@ func (s *server) remove(ctx context.Context, name api.FunctionName) error {
 	return nil
 }
 
-// checkModel checks a model's reference or an engine's model file, and estimates the memory if the function declares
-// none.
+// checkModel also estimates memory that is not declared.
 func checkModel(f *api.Function) error {
 	if strings.Contains(f.Runtime.Model, "://") {
 		if _, err := fetch.Parse(f.Runtime.Model); err != nil {
@@ -265,16 +256,6 @@ func checkModel(f *api.Function) error {
 	return nil
 }
 
-// decode decodes an event's data.
-func decode[T any](e api.Event) (T, error) {
-	var v T
-	if err := json.Unmarshal(e.Data, &v); err != nil {
-		return v, fmt.Errorf("event %s: %w", e.Type, err)
-	}
-	return v, nil
-}
-
 func isAdminPath(path string) bool { return strings.HasPrefix(path, "/rouse/") }
 
-// quietLog logs net/http's messages about broken connections at debug level.
 func quietLog(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }

@@ -9,6 +9,20 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
+// TestNoProgram looks for the program that the adapter starts.
+func TestNoProgram(t *testing.T) {
+	for _, there := range []string{"ray", "serve"} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, there), nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		f := api.Function{Runtime: api.Runtime{Kind: api.RuntimeRayServe, Model: "app:llm", Env: []string{"PATH=" + dir}}}
+		if got, missing := NoProgram(f), there != "ray"; (got != "") != missing || missing && !strings.Contains(got, "program ray ") {
+			t.Errorf("with %s: %q", there, got)
+		}
+	}
+}
+
 // TestProjectorTakesMemory: the memory of an engine that is not declared is estimated with its projector, which must be there.
 func TestProjectorTakesMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mmproj-x.gguf")

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"encoding/json"
 	"log/slog"
 	"os"
 	"slices"
@@ -59,8 +60,8 @@ type reports struct {
 
 // Emit is part of [api.Emitter].
 func (r *reports) Emit(e api.Event) {
-	s, err := decode[api.InstanceStatus](e)
-	if err != nil {
+	var s api.InstanceStatus
+	if json.Unmarshal(e.Data, &s) != nil {
 		return
 	}
 	r.mu.Lock()

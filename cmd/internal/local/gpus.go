@@ -8,13 +8,12 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// machine has the memory and the GPUs for models.
 type machine struct {
-	host inventory.Device   // the host's memory
+	host inventory.Device   // its memory
 	gpus []inventory.Device // as at the start
 }
 
-// room returns the most memory that one instance may have here.
+// room is for one instance.
 func (m *machine) room() *api.Memory {
 	most := &api.Memory{Host: m.host.Capacity, Devices: len(m.gpus)}
 	for _, gpu := range m.gpus {
@@ -23,8 +22,7 @@ func (m *machine) room() *api.Memory {
 	return most
 }
 
-// watchGPUs polls the machine's GPUs until ctx ends: the memory that others use, and which exist. If there were none at
-// the start it does nothing.
+// watchGPUs polls which GPUs exist, and the memory that others use. It does nothing if there were none at the start.
 func (s *server) watchGPUs(ctx context.Context) error {
 	if len(s.gpus) == 0 {
 		return nil
@@ -33,17 +31,15 @@ func (s *server) watchGPUs(ctx context.Context) error {
 	return every(ctx, s.cfg.GPUInterval, func() { w.look(ctx) })
 }
 
-// gpuWatch is the result of the last poll.
 type gpuWatch struct {
 	s *server
-	// known are all GPUs ever seen, in the order in which they appeared; there are the existing ones.
+	// known were ever seen, in that order; there exist now.
 	known []inventory.Device
 	there []api.DeviceID
-	// trouble is the last poll's error, so that it is logged once.
+	// trouble is the last poll's error, logged once.
 	trouble string
 }
 
-// look polls once.
 func (w *gpuWatch) look(ctx context.Context) {
 	seen, err := inventory.Config{NvidiaSMI: w.s.cfg.NvidiaSMI}.Poll(ctx)
 	if err != nil {
@@ -62,7 +58,6 @@ func (w *gpuWatch) look(ctx context.Context) {
 	}
 }
 
-// tell logs an error once.
 func (w *gpuWatch) tell(ctx context.Context, err error) {
 	if ctx.Err() == nil && err.Error() != w.trouble {
 		w.trouble = err.Error()
@@ -70,7 +65,6 @@ func (w *gpuWatch) tell(ctx context.Context, err error) {
 	}
 }
 
-// follow tells the autoscaler when GPUs have gone, or come.
 func (w *gpuWatch) follow(seen []inventory.Usage) {
 	now := make([]api.DeviceID, len(seen))
 	for k, u := range seen {

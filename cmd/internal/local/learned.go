@@ -23,36 +23,32 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// Bounds of the file, and how often it is written.
 const (
 	mostLearned   = 2000    // two for a function
-	mostLearnedAt = 2 << 20 // bytes: more than this many functions need
+	mostLearnedAt = 2 << 20 // in bytes
 	learnedFor    = 90 * 24 * time.Hour
 	learnedEvery  = 30 * time.Second
 )
 
-// learnedVersion is the version of the file; no other is read.
 const learnedVersion = 2
 
-// learned keeps the durations of functions' starts and wakes, and their rhythms, in a file across restarts. It is optional: a missing file counts as
-// empty, and an unreadable one is logged and replaced. Several servers share one file: each adds its measurements. Its methods are safe for concurrent
-// use.
+// learned keeps functions' times and rhythms across restarts. Its file, which servers share, is optional: an unreadable one is replaced. It
+// is safe for many goroutines.
 type learned struct {
 	path string // empty: nothing is kept
 	log  *slog.Logger
 
 	mu      sync.Mutex // guards all below
 	entries map[string]learnedEntry
-	dirty   map[string]bool // measured since the last write
+	dirty   map[string]bool // since the last write
 }
 
-// learnedEntry holds the times learned for functions that run the same.
 type learnedEntry struct {
 	autoscaler.Times
 	At time.Time `json:"at"`
 }
 
-// newLearned reads the file in a folder; with an empty dir nothing is kept.
+// newLearned keeps nothing if dir is empty.
 func newLearned(dir string, log *slog.Logger) *learned {
 	l := &learned{log: log, entries: map[string]learnedEntry{}, dirty: map[string]bool{}}
 	if dir == "" {
@@ -66,7 +62,6 @@ func newLearned(dir string, log *slog.Logger) *learned {
 	return l
 }
 
-// readLearned reads the entries of a file; none if it does not exist.
 func readLearned(path string) (map[string]learnedEntry, error) {
 	none := map[string]learnedEntry{}
 	f, err := os.Open(path)
@@ -94,29 +89,27 @@ func readLearned(path string) (map[string]learnedEntry, error) {
 	return entries, nil
 }
 
-// learnedKey returns a key of what a function's starts and wakes depend on.
+// learnedKey hashes what a function's starts and wakes depend on.
 func learnedKey(f api.Function) string {
 	rt := f.Runtime
 	size := int64(0)
 	if info, err := os.Stat(rt.Model); err == nil {
 		size = info.Size() // another file of the same name
 	}
-	raw, _ := json.Marshal([]any{rt.Kind, rt.Model, size, rt.Command, rt.Args, rt.Endpoint, f.Memory.Devices}) // strings and numbers
+	raw, _ := json.Marshal([]any{rt.Kind, rt.Model, size, rt.Command, rt.Args, rt.Endpoint, f.Memory.Devices})
 	sum := sha256.Sum256(raw)
 	return string(f.Name) + "@" + hex.EncodeToString(sum[:8])
 }
 
-// Recall implements [autoscaler.Memory].
 func (l *learned) Recall(f api.Function) autoscaler.Times {
 	key := learnedKey(f)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.entries[key].Times
-	t.Rhythm = l.entries[string(f.Name)].Rhythm // requests don't depend on what the function runs
+	t.Rhythm = l.entries[string(f.Name)].Rhythm // whatever the function runs
 	return t
 }
 
-// observe learns from a report of an instance of f.
 func (l *learned) observe(f api.Function, t autoscaler.Times) {
 	if l.path == "" || t == (autoscaler.Times{}) {
 		return
@@ -124,7 +117,6 @@ func (l *learned) observe(f api.Function, t autoscaler.Times) {
 	l.note(learnedKey(f), t)
 }
 
-// note stores t under a key.
 func (l *learned) note(key string, t autoscaler.Times) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +126,6 @@ func (l *learned) note(key string, t autoscaler.Times) {
 	}
 }
 
-// every calls do at intervals until ctx ends.
 func every(ctx context.Context, interval time.Duration, do func()) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -148,7 +139,7 @@ func every(ctx context.Context, interval time.Duration, do func()) error {
 	}
 }
 
-// write atomically adds the measurements to the file. Errors are logged at debug level: nothing needs the file.
+// write logs errors at debug level: nothing needs the file.
 func (l *learned) write() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,7 +153,7 @@ func (l *learned) write() {
 	clear(l.dirty)
 }
 
-// merge writes. The caller holds mu.
+// merge needs mu held.
 func (l *learned) merge() error {
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o700); err != nil {
 		return err
@@ -172,10 +163,10 @@ func (l *learned) merge() error {
 		return err
 	}
 	defer lock.Close()
-	if err := disk.WaitLock(lock, disk.Exclusive); err != nil { // its holder writes a small file
+	if err := disk.WaitLock(lock, disk.Exclusive); err != nil { // for a small file
 		return err
 	}
-	all, _ := readLearned(l.path) // others may have written; an unreadable file was reported at the start
+	all, _ := readLearned(l.path) // others may have written; errors were reported at the start
 	for key := range l.dirty {
 		all[key] = l.entries[key]
 	}
@@ -187,7 +178,7 @@ func (l *learned) merge() error {
 	return disk.WriteFile(l.path, raw, 0o600)
 }
 
-// bound drops old entries, and the oldest beyond the bound. A time in the future, by a wrong clock, counts as now.
+// bound drops old entries, and the oldest beyond the bound. A wrong clock's future counts as now.
 func bound(all map[string]learnedEntry, now time.Time) {
 	for key, e := range all {
 		if e.At.After(now) {
@@ -205,7 +196,6 @@ func bound(all map[string]learnedEntry, now time.Time) {
 	}
 }
 
-// collectLearned stores what the autoscaler has learned.
 func (s *server) collectLearned() {
 	for _, v := range s.autoscaler.List() {
 		t := autoscaler.Times{Load: v.Learned.Load, Wake: v.Learned.Wake, Sleep: v.Learned.Sleep}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -209,6 +210,26 @@ func TestDeclareChangeRemove(t *testing.T) {
 	}
 	if status, body := s.send(http.MethodDelete, s.info.Admin, admin.PathFunctions+"/default/tiny", ""); status != http.StatusNotFound || !strings.Contains(body, "there are: pico") {
 		t.Errorf("remove it again: status %d: %s", status, body)
+	}
+}
+
+// TestAdaptersOfManyClients: each of several clients that add adapters at once has its own added.
+func TestAdaptersOfManyClients(t *testing.T) {
+	s := start(t, nil)
+	const n = 32
+	path := admin.FunctionPath("default/pico", "/adapters")
+	var all sync.WaitGroup
+	for k := range n {
+		all.Go(func() {
+			if status, body := s.send(http.MethodPost, s.info.Admin, path, fmt.Sprintf(`{"name":"a%d","path":"pico/shout"}`, k)); status != http.StatusOK {
+				t.Errorf("adapter %d: status %d: %s", k, status, body)
+			}
+		})
+	}
+	all.Wait()
+	var list []admin.Adapter
+	if s.admin(http.MethodGet, path, nil, &list); len(list) != n {
+		t.Errorf("there are %d adapters, want %d", len(list), n)
 	}
 }
 

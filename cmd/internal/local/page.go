@@ -21,15 +21,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// isPage reports whether a request has the token of the page, which this server generated and prints only on the user's own
-// socket and on the terminal. It is valid for callers on this machine.
+// isPage accepts the page's token, which only this user's socket and terminal show, from this machine.
 func (s *server) isPage(r *http.Request) bool {
 	got, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	return isBearer && subtle.ConstantTimeCompare([]byte(got), []byte(s.pageToken)) == 1 && s.cfg.Peers.Peer(r).Local
 }
 
-// frontDoor serves the activator, the page's files, and the administrative API for authorized requests. For others
-// administrative paths don't exist, unless a token of --admin-token-file may open them.
+// frontDoor hides administrative paths from requests without the page's token, unless --admin-token-file may open them.
 func (s *server) frontDoor() http.Handler {
 	// An open page must not delay the end of the server.
 	clients, files, admin := s.clients(), page.Files(), s.guard(page.EndWith(s.ending, s.adminHandler()))
@@ -47,7 +45,6 @@ func (s *server) frontDoor() http.Handler {
 	})
 }
 
-// clients returns the activator, behind the handlers of files, batches and later answers.
 func (s *server) clients() http.Handler {
 	if s.batches == nil {
 		return jobs.Without(s.activator.Handler(), s.activator.OwnHost, howStore)
@@ -55,23 +52,21 @@ func (s *server) clients() http.Handler {
 	return s.batches.Handler(s.activator.Handler())
 }
 
-// keptRequests is how many of the last requests are kept. A record takes about 1 KiB: the activator clips what clients write.
+// keptRequests take 1 KiB each: the activator clips what clients write.
 const keptRequests = 1000
 
-// requestLog is a [slog.Handler] that keeps the last records of the access log. They are encoded as JSON when read, and not for
-// each request. It is safe for concurrent use.
+// requestLog encodes the access log's last records when they are read. It is safe for many goroutines.
 type requestLog struct {
 	mu      sync.Mutex // guards all below
 	records []slog.Record
-	next    int // the oldest, once there are keptRequests
+	next    int // the oldest, once all are there
 }
 
-// Enabled, WithAttrs and WithGroup are trivial: a record of the access log has all attributes itself.
+// Records have all attributes themselves.
 func (l *requestLog) Enabled(context.Context, slog.Level) bool { return true }
 func (l *requestLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
 func (l *requestLog) WithGroup(string) slog.Handler            { return l }
 
-// Handle keeps a record.
 func (l *requestLog) Handle(_ context.Context, r slog.Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +79,7 @@ func (l *requestLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// beside returns a logger to the log, and to another one; nil: there is none.
+// beside takes nil for no other logger.
 func (l *requestLog) beside(other *slog.Logger) *slog.Logger {
 	if other == nil {
 		return slog.New(l)
@@ -92,7 +87,6 @@ func (l *requestLog) beside(other *slog.Logger) *slog.Logger {
 	return slog.New(slog.NewMultiHandler(other.Handler(), l))
 }
 
-// last returns the n newest records, the newest last.
 func (l *requestLog) last(n int) []slog.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,36 +95,32 @@ func (l *requestLog) last(n int) []slog.Record {
 	return list[len(list)-n:]
 }
 
-// serve answers with the last requests, the newest last.
 func (l *requestLog) serve(w http.ResponseWriter, r *http.Request) {
 	n, _ := cloudevent.Parameters(r, keptRequests)
 	var line bytes.Buffer
 	encode, list := slog.NewJSONHandler(&line, nil), []json.RawMessage{}
 	for _, record := range l.last(n) {
 		line.Reset()
-		if encode.Handle(r.Context(), record) == nil { // a buffer accepts everything
+		if encode.Handle(r.Context(), record) == nil {
 			list = append(list, slices.Clone(bytes.TrimSpace(line.Bytes())))
 		}
 	}
 	api.WriteJSON(w, http.StatusOK, list)
 }
 
-// origins decides which web pages may use the front door, and under which host names. Runtimes don't check again: the
-// Origin header is removed from requests that pass.
+// origins decides which web pages may use the front door, and by which names. Runtimes get no Origin header: they don't check again.
 //
-//  1. A listener on loopback accepts only these hosts: loopback addresses, localhost and names below it, the machine's
-//     name, the name in --listen, and those of allowed pages. Any other name is DNS rebinding by a page: refused. A
-//     listener that others reach accepts any name.
-//  2. A request without a page passes, unless a browser says that another site's page caused it; following a link is no such case.
-//  3. A page named by --origins, one of this machine, and one served by the front door may read the answers, which say so. Preflights are answered
-//     here.
+//  1. A listener on loopback accepts only loopback addresses, localhost and names below it, the machine's name, the name in --listen, and
+//     those of allowed pages: others are DNS rebinding by a page.
+//  2. A request without a page passes, unless a browser says that another site's page caused it, other than by a link.
+//  3. A page named by --origins, of this machine or served here may read the answers. Preflights are answered here.
 //  4. Every other page is refused.
-//  5. Administrative paths are for the server's own page only, whatever [Config.Origins] says; their answers allow no other page.
+//  5. Administrative paths are for the server's own page only, whatever [Config.Origins] says.
 type origins struct {
 	loopback bool
 	all      bool
-	allowed  []string // "scheme://host:port", in lower case
-	hosts    []string // in lower case
+	allowed  []string // "scheme://host:port", lower case
+	hosts    []string // lower case
 }
 
 func newOrigins(cfg Config, at net.Addr) *origins {
@@ -158,7 +148,6 @@ func newOrigins(cfg Config, at net.Addr) *origins {
 	return o
 }
 
-// checkOrigin reports why text is no origin.
 func checkOrigin(text string) error {
 	u, err := url.Parse(text)
 	if text == "*" || text == "null" || err == nil && u.Scheme != "" && u.Host != "" && u.Scheme+"://"+u.Host == text {
@@ -167,7 +156,6 @@ func checkOrigin(text string) error {
 	return fmt.Errorf("origin %q: want the scheme and host of a page, such as https://chat.example.com, or *", text)
 }
 
-// guard lets allowed requests through to next.
 func (o *origins) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if o.loopback && !o.known(page.Hostname(r.Host)) { // 1
@@ -185,7 +173,7 @@ func (o *origins) guard(next http.Handler) http.Handler {
 		}
 		asked := r.Host
 		if !page.IsLocal(asked) {
-			r.Host = "localhost" // a runtime on loopback may not know our names
+			r.Host = "localhost" // a runtime may not know our names
 		}
 		list := r.Header["Origin"]
 		if len(list) == 0 { // 2
@@ -211,12 +199,10 @@ func (o *origins) guard(next http.Handler) http.Handler {
 	})
 }
 
-// known reports whether a listener on loopback accepts a host name.
 func (o *origins) known(host string) bool {
 	return host == "" || page.IsLocal(host) || slices.Contains(o.hosts, host)
 }
 
-// may reports whether a page may use the front door.
 func (o *origins) may(origin, host string) bool {
 	origin = strings.ToLower(origin)
 	if o.all || slices.Contains(o.allowed, origin) {
@@ -229,7 +215,7 @@ func (o *origins) may(origin, host string) bool {
 	return page.IsLocal(u.Hostname()) || strings.EqualFold(u.Host, host)
 }
 
-// allow tells a browser that a page may read the answer, replacing the runtime's headers for that.
+// allow replaces the runtime's headers.
 func allow(h http.Header, origin string) {
 	for key := range h {
 		if strings.HasPrefix(key, "Access-Control-") {
@@ -241,7 +227,6 @@ func allow(h http.Header, origin string) {
 	h.Set("Access-Control-Expose-Headers", "X-Request-Id, X-Rouse-Instance, Rouse-Fallback, Server-Timing, Location, Preference-Applied, Retry-After, WWW-Authenticate")
 }
 
-// readable is the answer to a page that may read it.
 type readable struct {
 	http.ResponseWriter
 	origin string
@@ -255,7 +240,6 @@ func (a *readable) begin() {
 	}
 }
 
-// WriteHeader implements [http.ResponseWriter].
 func (a *readable) WriteHeader(status int) {
 	if status >= http.StatusOK {
 		a.begin()
@@ -263,22 +247,18 @@ func (a *readable) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements [http.ResponseWriter].
 func (a *readable) Write(p []byte) (int, error) {
 	a.begin()
 	return a.ResponseWriter.Write(p)
 }
 
-// FlushError is called by [http.ResponseController].
 func (a *readable) FlushError() error {
 	a.begin()
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
-// Unwrap is called by [http.ResponseController].
 func (a *readable) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// preflight tells a browser what a page may send.
 func preflight(w http.ResponseWriter, r *http.Request, origin string) {
 	h := w.Header()
 	allow(h, origin)
@@ -295,7 +275,6 @@ func preflight(w http.ResponseWriter, r *http.Request, origin string) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// refuseOrigin refuses a request.
 func refuseOrigin(w http.ResponseWriter, r *http.Request, message string) {
 	api.WriteErrorTo(w, r, api.Errorf(http.StatusForbidden, page.CodeForbiddenOrigin, "%s", message))
 }

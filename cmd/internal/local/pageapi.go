@@ -18,7 +18,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// serveKeys serves the file of keys to who may administer.
 func (s *server) serveKeys(w http.ResponseWriter, r *http.Request) {
 	if s.keys == nil {
 		api.WriteError(w, api.Errorf(http.StatusConflict, "", "clients need no key here: make one with `rouse keys create NAME`, and start the server with --keys FILE"))
@@ -27,7 +26,7 @@ func (s *server) serveKeys(w http.ResponseWriter, r *http.Request) {
 	verb.ServeKeys(verb.KeysPath(s.cfg.Keys)).ServeHTTP(w, r)
 }
 
-// writeManifest answers with the YAML that declares a function, without what may be a secret, and without memory that was estimated.
+// writeManifest leaves out what may be secret, and estimated memory.
 func (s *server) writeManifest(w http.ResponseWriter, r *http.Request) {
 	f, known := s.declaration(s.named(r))
 	if !known {
@@ -64,7 +63,6 @@ func (s *server) writeManifest(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(m.YAML) // the reader has left
 }
 
-// searchTime bounds a search for models.
 const searchTime = 20 * time.Second
 
 func searchModels(w http.ResponseWriter, r *http.Request) {
@@ -89,10 +87,9 @@ func (s *server) declareModel(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// publicModel matches references to models of the hub and of Ollama's library: no file here, and no other server.
+// publicModel means no file here, and no other server.
 var publicModel = lazyregexp.New(`^(hf\.co/[\w.-]+/[\w.-]+|ollama://([\w-]+/)?[\w.-]+)(:[\w.-]+)?$`)
 
-// serveModel declares a function for a public model, unless it is declared already. The first start fetches it.
 func (s *server) serveModel(ctx context.Context, ref string) (done admin.Declared, err error) {
 	if !publicModel().MatchString(ref) {
 		return done, api.BadRequest("model", "the model is %.100q: want hf.co/ORG/NAME[:QUANT] or ollama://NAME[:TAG]", ref)

@@ -13,8 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// BaseDir returns the folder for the sockets of this user's running servers: $XDG_RUNTIME_DIR/rouse, or a folder of the
-// user's own under the temporary one.
+// BaseDir is where this user's servers have their sockets: $XDG_RUNTIME_DIR/rouse, or one under the temporary folder.
 func BaseDir() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return filepath.Join(dir, "rouse")
@@ -22,18 +21,18 @@ func BaseDir() string {
 	return filepath.Join(os.TempDir(), "rouse-"+strconv.Itoa(os.Getuid()))
 }
 
-// AdminSocket returns the administrative endpoint of the server whose front door has that port.
+// AdminSocket returns the administrative endpoint of the server on that port.
 func AdminSocket(base string, port int) api.Endpoint {
 	return api.Endpoint("unix:" + filepath.Join(base, strconv.Itoa(port), "admin.sock"))
 }
 
-// runDir is a server's folder of sockets. It is private to the user, and locked until the server ends, in whatever way.
+// runDir is private to the user, and locked until the server ends, in whatever way.
 type runDir struct {
 	path string
 	lock *os.File
 }
 
-// openRunDir creates the folder of the server on port, and removes what a killed server left in it.
+// openRunDir removes what a killed server left.
 func openRunDir(base string, port int) (*runDir, error) {
 	if err := os.MkdirAll(base, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder for sockets: %w", err)

@@ -1,30 +1,24 @@
-// Package local runs all of Rouse on one machine, without Kubernetes, in one process: the activator, the autoscaler and
-// the instances, whose runtimes are processes. The parts use the contracts of package api, as in a cluster; here they
-// are Go calls.
+// Package local runs all of Rouse on one machine in one process: the activator, the autoscaler and the instances, whose runtimes are
+// processes.
 //
 // The life of a server:
 //
-//  1. [Run] listens, so that a port in use is reported before anything starts.
-//  2. It creates its folder of sockets (private, locked), finds the devices, and declares the functions. Nothing is
-//     started for them: they are at zero.
-//  3. The front door accepts requests. The activator's demand reaches the autoscaler through the bus; the agent carries
-//     out its decisions.
-//  4. Each report of an instance goes to the activator and to the autoscaler.
-//  5. When its context ends, the server drains: it accepts nothing new, lets held and running requests finish within a
-//     bound, stops every instance, and removes its folder. If it is killed no process is left either: each runtime's
-//     parent sees to that, see package functions/shim.
+//  1. [Run] listens, so that a port in use is reported first.
+//  2. It creates its folder of sockets, finds the devices, and declares the functions, which are at zero.
+//  3. The activator's demand reaches the autoscaler through the bus; the agent carries out its decisions.
+//  4. Each report of an instance goes to both.
+//  5. When its context ends, the server lets requests finish within a bound, and stops every instance. If it is killed, each runtime's
+//     parent ends the runtime, see package functions/shim.
 //
-// Browsers run programs of every site that the user visits, on this machine. The front door refuses their requests
-// unless they come from a page of this machine or one that [Config.Origins] names. If it listens on loopback it also
-// refuses requests for a host that it does not know.
-//
-// Run is called once per server, from one goroutine; several servers may run in one process on different ports.
+// Browsers run programs of every site on this machine. The front door refuses their requests unless they come from a page of this machine
+// or one that [Config.Origins] names. On loopback it also refuses unknown hosts.
 package local
 
 import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -57,60 +51,57 @@ import (
 	"github.com/rouse-dev/rouse/internal/peertls"
 )
 
-// Limits of the front door and the administrative socket.
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
-	keysInterval   = 500 * time.Millisecond // interval of checking the file of keys
+	keysInterval   = 500 * time.Millisecond // between checks of the file of keys
 	maxHeaderBytes = 64 << 10
 )
 
-// server is one running server.
 type server struct {
 	machine
 	cfg        Config
 	info       Info
-	tls        *peertls.Files // nil: the front door speaks no TLS
+	tls        *peertls.Files // nil: no TLS
 	dir        *runDir
 	bus        *cloudevent.Log
 	agent      *agent
 	activator  farActivator
 	autoscaler *autoscaler.Autoscaler
 	admin      *adminapi.Admin
-	sink       *cloudevent.Sender // nil: none
+	sink       *cloudevent.Sender // may be nil
 
 	declaring sync.Mutex // held while a function is declared or removed
 	functions map[api.FunctionName]api.Function
-	silent    map[api.FunctionName]bool // attached servers that have not reported their adapters yet
+	silent    map[api.FunctionName]bool // attached servers whose adapters are not known yet
 	silence   bell.Bell                 // rung when there is one
 	clock     ages
 	learned   *learned
 	accounts  accounts
 
-	far    *door.Front         // nil: it is no front door of clusters
-	others *share.Share        // of clients' use, with other front doors; nil: none
+	far    *door.Front         // nil: no front door of clusters
+	others *share.Share        // of clients' use; may be nil
 	agents net.Listener        // accepts their agents
 	joined []*federation.Agent // by which it serves other front doors
-	// applying is held while a front door's function is created or removed; taken before declaring.
+	// applying is held while a declaration is read and changed; taken before declaring.
 	applying sync.Mutex
 	owning   sync.Mutex // guards all below; nothing else is taken while it is held
 	own      map[api.FunctionName]api.Function
 	applied  map[api.FunctionName]*applied // created by front doors
 
 	keys    *keys.Store  // nil: clients need none
-	store   *store.Store // nil: there is none
-	batches *jobs.Server // of the store
+	store   *store.Store // may be nil
+	batches *jobs.Server
 
-	pageToken string          // opens the administrative API to the page
-	requests  requestLog      // the last ones
+	pageToken string // opens the administrative API to the page
+	requests  requestLog
 	ending    context.Context // done when the server begins to end
 	end       context.CancelFunc
 
-	lists func(*http.Request) bool // reports whether a request may list functions; nil: all may
+	lists func(*http.Request) bool // nil: all may
 }
 
-// Run serves until ctx ends and everything is stopped. It returns nil then, and an error if it could not start or a
-// part failed.
+// Run serves until ctx ends and everything is stopped, and then returns nil. Several servers may run in one process.
 func Run(ctx context.Context, cfg Config) error {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -180,7 +171,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return s.serve(ctx, front, admin)
 }
 
-// build creates the parts and connects them. It starts nothing.
+// build connects the parts, and starts nothing.
 func (s *server) build(ctx context.Context) error {
 	cfg := s.cfg
 	devices, err := inventory.Discover(ctx, inventory.Config{Memory: cfg.Memory, NoGPU: cfg.NoGPU, NvidiaSMI: cfg.NvidiaSMI})
@@ -245,12 +236,11 @@ func (s *server) build(ctx context.Context) error {
 	return s.newSink()
 }
 
-// route passes an event to the parts that act on it.
 func (s *server) route(e api.Event) {
 	switch e.Type {
 	case api.EventInstanceState:
-		status, err := decode[api.InstanceStatus](e)
-		if err != nil {
+		var status api.InstanceStatus
+		if err := json.Unmarshal(e.Data, &status); err != nil {
 			s.cfg.Logger.Warn("an instance's report can't be read", "error", err)
 			return
 		}
@@ -269,11 +259,10 @@ func (s *server) route(e api.Event) {
 	}
 }
 
-// serve runs the parts until ctx ends, then drains and stops them.
 func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	parts, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	failed := make(chan error, 1) // sent to by the first part that fails; has room for that one
+	failed := make(chan error, 1) // the first part that fails sends to it
 	run := func(name string, f func(context.Context) error) {
 		running.Go(func() {
 			if err := f(parts); err != nil && parts.Err() == nil {
@@ -297,7 +286,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 		})
 	})
 	run("accounts", func(ctx context.Context) error { return every(ctx, accountsEvery, s.writeAccounts) })
-	if s.tls != nil { // it warns of the certificate's end, also where no client comes
+	if s.tls != nil { // it warns of the certificate's end
 		run("certificate", func(ctx context.Context) error { return every(ctx, time.Hour, func() { _, _ = s.tls.Get(nil) }) })
 	}
 	if s.sink != nil {
@@ -327,7 +316,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 		})
 	}
 	err := s.declareAll(ctx)
-	if err == nil && s.batches != nil { // batches left by the last server call functions
+	if err == nil && s.batches != nil { // those of the last server call functions
 		run("batches", s.runBatches)
 	}
 	if err == nil {
@@ -340,11 +329,11 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	return err
 }
 
-// takeRequests serves the front door and the administrative socket until ctx ends or a part fails, and then drains.
+// takeRequests drains when ctx ends or a part fails.
 func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, failed chan error) error {
 	public := inbound.NewServer(&http.Server{Handler: newOrigins(s.cfg, front.Addr()).guard(s.frontDoor()), Protocols: inbound.Protocols(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
 	private := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
-	ended := make(chan error, 2) // sent to by the two servers, once each
+	ended := make(chan error, 2) // the two servers send to it, once each
 	front = inbound.Bound(public.Server, front, s.cfg.Logger)
 	if s.tls != nil {
 		front = tls.NewListener(helloListener{front}, &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: s.tls.Get})
@@ -374,7 +363,6 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 	return err
 }
 
-// follow runs Config.Follow until end is called.
 func (s *server) follow(ctx context.Context, failed chan<- error) (end func()) {
 	if s.cfg.Follow == nil {
 		return func() {}
@@ -396,7 +384,7 @@ func (s *server) follow(ctx context.Context, failed chan<- error) (end func()) {
 	}
 }
 
-// drain lets requests finish and stops every instance, within the drain timeout and its grace.
+// drain stops every instance, within the drain timeout and its grace.
 func (s *server) drain(public *inbound.Server) {
 	s.end()
 	s.cfg.Logger.Info("stopping: requests may finish", "within", s.cfg.DrainTimeout.String())

@@ -10,8 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// startProblem says, in one line, why a declared function would not start now; empty: no problem is known. It is reported at the declaration and
-// not for each request. The function is declared all the same, since a file, a program or a GPU may come later.
+// startProblem says why a function would not start now, or "". It is declared all the same: a file, a program or a GPU may come later.
 func (m *machine) startProblem(f api.Function) string {
 	var against []string
 	add := func(format string, args ...any) { against = append(against, fmt.Sprintf(format, args...)) }
@@ -34,8 +33,7 @@ func (m *machine) startProblem(f api.Function) string {
 	return strings.Join(against, "; ")
 }
 
-// noGGUF reports whether a model is a path of neither a GGUF file nor a folder. Neither the file's content nor that it is missing must be
-// revealed: a front door may have named it.
+// noGGUF is false for a folder. It must not reveal what is there: a front door may have named it.
 func noGGUF(model string) bool {
 	if model == "" || model == pico.Name || strings.Contains(model, "://") {
 		return false
@@ -47,7 +45,7 @@ func noGGUF(model string) bool {
 	return err != nil || !is
 }
 
-// NoProgram says which program that an instance of f starts is missing; empty: none.
+// NoProgram says which program that an instance of f starts is missing, or "".
 func NoProgram(f api.Function) string {
 	for _, program := range programs(f) {
 		if _, err := runtime.FindProgram(program, f.Runtime.Env); err != nil {
@@ -57,9 +55,8 @@ func NoProgram(f api.Function) string {
 	return ""
 }
 
-// programs returns the programs that an instance starts.
 func programs(f api.Function) (list []string) {
-	kinds := map[string]string{api.RuntimeVLLM: "vllm", api.RuntimeOllama: "ollama", api.RuntimeLlamaCpp: "llama-server", api.RuntimeRayServe: "serve", api.RuntimeSGLang: "python3"}
+	kinds := map[string]string{api.RuntimeVLLM: "vllm", api.RuntimeOllama: "ollama", api.RuntimeLlamaCpp: "llama-server", api.RuntimeRayServe: "ray", api.RuntimeSGLang: "python3"}
 	switch rt := f.Runtime; {
 	case rt.Endpoint != "":
 	case len(rt.Command) > 0:

@@ -18,16 +18,16 @@ import (
 	"github.com/rouse-dev/rouse/internal/peertls"
 )
 
-// TLS says whether the front door speaks TLS, and with which certificate. The zero value: it does not.
+// TLS is the front door's certificate. The zero value: it speaks no TLS.
 type TLS struct {
 	// Cert and Key are PEM files, read at each handshake.
 	Cert string `flag:"tls-cert" help:"<file> of a certificate in PEM, with its chain: the address of --listen speaks TLS; read again on change"`
 	Key  string `flag:"tls-key" help:"<file> of its key"`
-	// SelfSigned makes both, and keeps them in the folder tls of [Config.StateDir] for the next server.
+	// SelfSigned makes both, and keeps them in [Config.StateDir].
 	SelfSigned bool `flag:"tls-self-signed" help:"speak TLS with a certificate that is made here, kept, and printed with its fingerprint"`
 }
 
-// files returns the source of the certificate for a front door at an address; nil: without TLS.
+// files returns nil without TLS.
 func (c Config) files(at *net.TCPAddr) (*peertls.Files, error) {
 	f := &peertls.Files{Cert: c.TLS.Cert, Key: c.TLS.Key, Log: c.Logger}
 	switch t := c.TLS; {
@@ -66,8 +66,7 @@ func CertificateEnd(f *peertls.Files) prometheus.Collector {
 	})
 }
 
-// namesAt returns the names and addresses by which clients reach a front door: an IPv6 address only if it is the one in
-// --listen, since those of interfaces change often.
+// namesAt has an IPv6 address only if --listen has it: those of interfaces change.
 func (c Config) namesAt(at *net.TCPAddr) []string {
 	names := []string{at.IP.String()}
 	if host, err := os.Hostname(); err == nil {
@@ -91,11 +90,11 @@ func (c Config) namesAt(at *net.TCPAddr) []string {
 	return slices.Compact(names)
 }
 
-// renewBefore is how long before its end a kept certificate is replaced.
+// renewBefore is before a kept certificate's end.
 const renewBefore = 30 * 24 * time.Hour
 
-// keepSelfSigned makes the certificate in f, unless the kept one has all the names and is valid for long enough. A new one has the
-// names of the kept one too: another server of this user may serve it.
+// keepSelfSigned keeps a certificate with all names that is valid for long enough. A new one has the kept one's names too: another server
+// of this user may serve it.
 func keepSelfSigned(f *peertls.Files, names []string) error {
 	if kept, err := tls.LoadX509KeyPair(f.Cert, f.Key); err == nil {
 		lacks := slices.ContainsFunc(names, func(name string) bool { return kept.Leaf.VerifyHostname(name) != nil })
@@ -124,7 +123,6 @@ func keepSelfSigned(f *peertls.Files, names []string) error {
 
 type helloListener struct{ net.Listener }
 
-// Accept implements [net.Listener].
 func (l helloListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -133,25 +131,24 @@ func (l helloListener) Accept() (net.Conn, error) {
 	return &helloConn{Conn: c}, nil
 }
 
-// helloConn is a connection whose first byte shows whether it is TLS.
+// helloConn's first byte shows whether it is TLS.
 type helloConn struct {
 	net.Conn
 	begun bool
 }
 
-// NetConn returns the connection beneath.
 func (c *helloConn) NetConn() net.Conn { return c.Conn }
 
-// Bounds of what is read from a client that does not speak TLS, so that it reads the answer rather than a reset.
+// Bounds of what is read from a plain client, so that it reads the answer rather than a reset.
 const (
 	mostPlain = 1 << 20
 	plainTime = time.Second
 )
 
-// Read implements [net.Conn]. The first call answers a client that does not speak TLS.
+// Read answers, at the first call, a client that does not speak TLS.
 func (c *helloConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	const handshake = 0x16 // the first byte of a TLS connection; no HTTP request begins with it
+	const handshake = 0x16 // TLS begins with it, and no HTTP request does
 	if c.begun || n == 0 || p[0] == handshake {
 		c.begun = c.begun || n > 0
 		return n, err
@@ -166,7 +163,6 @@ func (c *helloConn) Read(p []byte) (int, error) {
 	return 0, errors.New("the client does not speak TLS")
 }
 
-// describe returns what the server says of itself, with the certificate that it uses now.
 func (s *server) describe() Info {
 	info := s.info
 	if s.tls == nil {

@@ -21,27 +21,26 @@ import (
 // Job is a file to fetch.
 type Job struct {
 	Right  Right
-	SHA256 string // in lower-case hex, from the source
+	SHA256 string // lower-case hex, from the source
 	Size   int64
-	File   *os.File // receives the chunks, in any order
-	// Open opens the file for peers, during the download and after it. An error that wraps fs.ErrNotExist says that it is gone.
+	File   *os.File // chunks come in any order
+	// Open opens the file for peers, also after the download. fs.ErrNotExist: it is gone.
 	Open func() (*os.File, error)
-	// Journal is the path of a file that records which chunks File has, for a later process.
+	// Journal is a file that records which chunks File has.
 	Journal string
-	// Source fills b from the source's file, starting at at. It tries again as often as that makes sense: after an error the source is not
-	// asked any more.
+	// Source fills b from offset at. After an error it is not called any more.
 	Source func(ctx context.Context, at int64, b []byte) error
-	// Got is called with the number of bytes that have arrived, or, negative, that turned out to be wrong. It must not block.
+	// Got gets the bytes that have arrived or, negative, were wrong. It must not block.
 	Got func(n int64)
 }
 
-// Result says where a file came from, in bytes.
+// Result is in bytes.
 type Result struct{ FromSource, FromPeers int64 }
 
-// ErrContent says that the source's content does not have the SHA-256 that it announced.
+// ErrContent says that the source's content does not have the announced SHA-256.
 var ErrContent = errors.New("the source sends another content than it said")
 
-// download is a download under way. Everything but the channel belongs to the goroutine of run.
+// download belongs to run's goroutine, but for work.
 type download struct {
 	n       *Node
 	job     Job
@@ -53,7 +52,7 @@ type download struct {
 
 	settled time.Time // the source is not asked before
 	busy    int       // transfers
-	asked   time.Time // when a transfer from the source last began or ended
+	asked   time.Time // the source, last
 	moved   time.Time // when a chunk last arrived
 	dead    error     // why the source is not asked any more
 
@@ -70,13 +69,12 @@ type download struct {
 
 type chunk struct {
 	have bool
-	busy bool   // it is being transferred
-	from string // the address of the peer that sent its bytes, right or wrong; "": the source
+	busy bool
+	from string // the peer that sent its bytes, right or wrong; "": the source
 }
 
-// Download fetches a file. It blocks until the file is whole and verified, ctx ends, or it can't be had. Meanwhile, and after a success,
-// the node serves the file. The next attempt uses the chunks that arrived before an error. Errors that wrap [ErrContent] blame the
-// source; others are those of Job's functions.
+// Download blocks until the file is whole and verified, ctx ends, or it can't be had. Meanwhile, and after a success, the node serves the
+// file. The next attempt uses what arrived. Errors wrap [ErrContent] or come from Job's functions.
 func (n *Node) Download(ctx context.Context, job Job) (Result, error) {
 	if job.Size <= 0 || job.Size > maxSize {
 		return Result{}, fmt.Errorf("a file of %d bytes is not shared", job.Size)
@@ -99,8 +97,7 @@ func (n *Node) Download(ctx context.Context, job Job) (Result, error) {
 	return d.result, nil
 }
 
-// resume opens the journal, which is the set of the chunks in the file, and keeps an earlier process's chunks. If they are wrong, so is
-// the whole.
+// resume keeps an earlier process's chunks.
 func (d *download) resume() error {
 	old, err := os.ReadFile(d.job.Journal)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -119,17 +116,17 @@ func (d *download) resume() error {
 }
 
 const (
-	tick       = 100 * time.Millisecond // how often a download checks for slow events
-	settle     = 500 * time.Millisecond // how long peers may take to say what they have before the source is asked
-	steal      = time.Second            // a node that has fetched nothing from the source for so long fetches other nodes' chunks
-	peerWithin = 20 * time.Second       // a transfer from a peer is given up after that
-	leaveAlone = 2 * time.Second        // how long a peer is not asked after a failure
-	patience   = 15 * time.Second       // if nothing has come for so long, a node ignores what peers claim to have, or to fetch
+	tick       = 100 * time.Millisecond // how often slow events are checked
+	settle     = 500 * time.Millisecond // for peers to say what they have before the source is asked
+	steal      = time.Second            // without a fetch from the source for so long, a node takes others' chunks
+	peerWithin = 20 * time.Second       // for a transfer from a peer
+	leaveAlone = 2 * time.Second        // by a peer's failure
+	patience   = 15 * time.Second       // without a chunk for so long, peers' claims do not count
 
-	fromPeer     = 2   // transfers from a peer at once
-	fromSource   = 4   // from the source, for a node alone
-	maxTransfers = 16  // all: each has a chunk in memory
-	compared     = 256 // how many chunks are compared to find a rare one
+	fromPeer     = 2   // at once
+	fromSource   = 4   // for a node alone
+	maxTransfers = 16  // each has a chunk in memory
+	compared     = 256 // to find a rare chunk
 )
 
 func (d *download) run(ctx context.Context) error {
@@ -190,7 +187,7 @@ func (d *download) dispatch(ctx context.Context) {
 	}
 }
 
-// around returns all chunks, starting at a random one.
+// around begins at a random chunk.
 func (d *download) around() iter.Seq2[int, *chunk] {
 	return func(yield func(int, *chunk) bool) {
 		start := rand.IntN(len(d.chunks))
@@ -203,7 +200,7 @@ func (d *download) around() iter.Seq2[int, *chunk] {
 	}
 }
 
-// nextFromPeer returns the chunk to fetch from p: the rarest of several that it has; -1: none.
+// nextFromPeer returns the rarest of several chunks that p has, or -1.
 func (d *download) nextFromPeer(p *peer) int {
 	best, fewest, seen := -1, maxPeers+1, 0
 	for i, c := range d.around() {
@@ -226,8 +223,7 @@ func (d *download) nextFromPeer(p *peer) int {
 	return best
 }
 
-// nextFromSource returns the chunk to fetch from the source; -1: none. Of n fetching nodes in the order of their names, node i mod n
-// fetches chunk i: nodes that know of one another agree.
+// nextFromSource returns a chunk, or -1. Nodes that know of one another agree on its owner.
 func (d *download) nextFromSource() int {
 	n, place := 1, 0
 	for _, p := range d.peers {
@@ -239,10 +235,10 @@ func (d *download) nextFromSource() int {
 		}
 	}
 	begun := len(d.mine.state.Begun)
-	if begun >= min(fromSource, max(1, 2*fromSource/n)) { // fewer if many fetch: each chunk is here sooner, and passed on
+	if begun >= min(fromSource, max(1, 2*fromSource/n)) { // fewer if many fetch: each chunk is passed on sooner
 		return -1
 	}
-	idle := begun == 0 && time.Since(d.asked) > d.n.steal+time.Duration(place)*askEvery // delayed by place, so that one node takes it and the others see that
+	idle := begun == 0 && time.Since(d.asked) > d.n.steal+time.Duration(place)*askEvery // by place: one node takes it and the others see that
 	for i, c := range d.around() {
 		if !c.have && !c.busy && (i%n == place || idle) && !d.expected(i) {
 			return i
@@ -251,14 +247,13 @@ func (d *download) nextFromSource() int {
 	return -1
 }
 
-// expected reports whether chunk i is likely to come from a peer.
 func (d *download) expected(i int) bool {
 	return time.Since(d.moved) < patience && slices.ContainsFunc(d.peers, func(p *peer) bool {
 		return p.has(i) && !p.fails || p.fetches() && slices.Contains(p.state.Begun, i)
 	})
 }
 
-// transfer begins to fetch chunk i from a peer; nil: from the source.
+// transfer fetches chunk i from a peer; nil: from the source.
 func (d *download) transfer(ctx context.Context, i int, p *peer) {
 	d.chunks[i].busy = true
 	d.busy++
@@ -293,7 +288,6 @@ func (d *download) transfer(ctx context.Context, i int, p *peer) {
 	})
 }
 
-// fromPeer handles the outcome of a transfer from a peer.
 func (d *download) fromPeer(p *peer, i int, b []byte, err error) {
 	p.busy--
 	switch {
@@ -311,7 +305,6 @@ func (d *download) fromPeer(p *peer, i int, b []byte, err error) {
 	}
 }
 
-// distrust excludes a peer from this download.
 func (d *download) distrust(p *peer, reason error) {
 	if p.out {
 		return
@@ -320,7 +313,6 @@ func (d *download) distrust(p *peer, reason error) {
 	d.n.cfg.Logger.Warn("a peer sends wrong bytes, it is not asked again", "peer", p.addr, "reason", reason, "sha256", d.job.SHA256)
 }
 
-// fromSource handles the outcome of a transfer from the source. It logs the address of a peer that has sent other bytes before.
 func (d *download) fromSource(i int, b []byte, err error) {
 	d.asked = time.Now()
 	d.mine.change(func(s *state) { s.Begun = slices.DeleteFunc(s.Begun, func(k int) bool { return k == i }) })
@@ -349,7 +341,6 @@ func (d *download) write(i int, b []byte, from string) {
 	d.note(i, true, from)
 }
 
-// note records whether chunk i is in the file.
 func (d *download) note(i int, have bool, from string) {
 	d.chunks[i].have, d.chunks[i].from = have, from
 	_, n := d.mine.span(i)
@@ -359,11 +350,11 @@ func (d *download) note(i int, have bool, from string) {
 	d.job.Got(n)
 	d.mine.change(func(s *state) {
 		s.Have.set(i, have)
-		_, _ = d.journal.WriteAt(s.Have[i/8:i/8+1], int64(i/8)) // without it the chunk is fetched again after a crash
+		_, _ = d.journal.WriteAt(s.Have[i/8:i/8+1], int64(i/8)) // else it is fetched again after a crash
 	})
 }
 
-// advance hashes the file from its beginning as far as it has arrived, and judges the whole file.
+// advance hashes what has arrived from the beginning on, and judges the whole.
 func (d *download) advance(ctx context.Context) {
 	if d.hashing || d.err != nil {
 		return
@@ -393,7 +384,7 @@ func (d *download) advance(ctx context.Context) {
 	})
 }
 
-// judge compares the whole with its SHA-256. If it is wrong, all chunks from peers are dropped and fetched from the source.
+// judge drops all chunks from peers if the whole is wrong.
 func (d *download) judge() {
 	if hex.EncodeToString(d.hash.Sum(nil)) == d.job.SHA256 {
 		d.done = true

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Chunks are small, or large if there would be more than manyChunks: the set of them stays small, and so does the cost of a fault.
+// Chunks are larger if there would be more than manyChunks.
 const (
 	smallChunk = 1 << 20
 	largeChunk = 4 << 20
@@ -19,7 +19,7 @@ const (
 
 type layout struct{ size, chunk int64 }
 
-// newLayout returns the layout for chunks of a size; 0: the size that all nodes use.
+// newLayout takes chunk 0 for the size that all nodes use.
 func newLayout(size, chunk int64) layout {
 	if chunk == 0 {
 		if chunk = smallChunk; size > manyChunks*smallChunk {
@@ -31,7 +31,6 @@ func newLayout(size, chunk int64) layout {
 
 func (l layout) count() int { return int((l.size + l.chunk - 1) / l.chunk) }
 
-// span returns where chunk i begins, and its length.
 func (l layout) span(i int) (at, n int64) {
 	at = int64(i) * l.chunk
 	return at, min(l.chunk, l.size-at)
@@ -48,15 +47,14 @@ func (b bits) set(i int, to bool) {
 	}
 }
 
-// state is a node's report to its peers about a file.
 type state struct {
-	Node  string `json:"node"`            // names the process
-	Whole bool   `json:"whole,omitempty"` // it has all of it
+	Node  string `json:"node"` // names the process
+	Whole bool   `json:"whole,omitempty"`
 	Have  bits   `json:"have,omitempty"`
-	Begun []int  `json:"begun,omitempty"` // the chunks that it is fetching from the source
+	Begun []int  `json:"begun,omitempty"` // in transfer from the source
 }
 
-// held is a complete or partial file that peers may ask for. It is safe for many goroutines.
+// held is a complete or partial file for peers. It is safe for many goroutines.
 type held struct {
 	key key
 	layout
@@ -72,7 +70,6 @@ func (h *held) change(f func(*state)) {
 	f(&h.state)
 }
 
-// told returns a copy of the state.
 func (h *held) told() (s state) {
 	h.change(func(now *state) {
 		s = *now

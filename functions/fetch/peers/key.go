@@ -9,19 +9,17 @@ import (
 	"errors"
 )
 
-// key identifies a file among the nodes of a group, and seals the answers about it. It is a secret.
+// key is a file's secret in a group, which seals the answers about it.
 type key [32]byte
 
-// Right is the part of a file's key that does not depend on the group. It may be stored beside the file, readable only by the cache's
-// user, so that a later process can serve the file. The credential can't be computed from it.
+// Right is a file's key without the group, by which a later process can serve it. The credential can't be computed from it.
 type Right [32]byte
 
-// NewRight returns the right to a file with this SHA-256 in hex; credential is the one that its source requires, or "".
+// NewRight takes a SHA-256 in hex, and the source's credential, or "".
 func NewRight(digest, credential string) Right {
 	return Right(mac([]byte(credential), "rouse file right "+digest))
 }
 
-// newKey returns the key of a file in a group of nodes that share a secret.
 func newKey(group []byte, r Right) key {
 	return key(mac(group, "rouse file key "+string(r[:])))
 }
@@ -38,24 +36,23 @@ func mac(key []byte, text string) []byte {
 	return h.Sum(nil)
 }
 
-// errSeal is the error of an answer that was sealed with another key or for another question, or was changed on its way.
+// errSeal: another key or question, or the answer was changed.
 var errSeal = errors.New("the answer's seal is broken")
 
-// overhead is how many bytes a seal adds to an answer.
 const overhead = 12 + 16
 
 func (k key) aead() cipher.AEAD {
-	block, _ := aes.NewCipher(mac(k[:], "seal"))  // no error: the key's size is right,
-	gcm, _ := cipher.NewGCMWithRandomNonce(block) // and the block's is
+	block, _ := aes.NewCipher(mac(k[:], "seal")) // no error: the sizes are right
+	gcm, _ := cipher.NewGCMWithRandomNonce(block)
 	return gcm
 }
 
-// seal encrypts an answer and binds it to its question.
+// seal binds an answer to its question.
 func (k key) seal(question string, answer []byte) []byte {
 	return k.aead().Seal(make([]byte, 0, len(answer)+overhead), nil, answer, []byte(question))
 }
 
-// unseal decrypts what seal returned, in place.
+// unseal decrypts in place.
 func (k key) unseal(question string, sealed []byte) ([]byte, error) {
 	answer, err := k.aead().Open(sealed[:0], nil, sealed, []byte(question))
 	if err != nil {

@@ -17,15 +17,14 @@ import (
 
 // Config configures a [Node].
 type Config struct {
-	// Group is the secret that the nodes share. At least 16 bytes.
+	// Group is the nodes' secret, at least 16 bytes.
 	Group []byte
-	// Peers returns the addresses of the other nodes, host:port; this node's may be among them. Downloads call it every few seconds.
+	// Peers returns addresses, host:port, every few seconds; this node's may be among them.
 	Peers func(context.Context) ([]string, error)
-	// Find returns a whole file by its [Node.ID], if another process or an earlier one has left it; else nil. It may be nil.
+	// Find, if not nil, returns a whole file that another process has left, or nil.
 	Find func(id string) *File
-	// Client asks peers; nil: a new one, without a proxy.
+	// Client; nil: a new one, without a proxy.
 	Client *http.Client
-	// Logger; nil: none.
 	Logger *slog.Logger
 }
 
@@ -33,17 +32,17 @@ type Config struct {
 type File struct {
 	Right Right
 	Size  int64
-	// Open opens it. An error that wraps fs.ErrNotExist says that it is gone.
+	// Open may return fs.ErrNotExist, wrapped: the file is gone.
 	Open func() (*os.File, error)
 }
 
-// Node is one process among those that share files.
+// Node is one process among those that share files. It is safe for many goroutines.
 type Node struct {
 	cfg     Config
 	name    string
 	mux     *http.ServeMux
 	uploads chan struct{} // one slot per chunk that is being sent
-	// chunk is 0, and the others are the constants of these names, except in tests.
+	// The others are the constants of these names, and chunk 0, except in tests.
 	chunk                                   int64
 	settle, steal, peerWithin, answerWithin time.Duration
 
@@ -51,10 +50,10 @@ type Node struct {
 	files map[string]*held
 }
 
-// maxUploads is how many chunks a node sends at once: few, so that each soon has another holder.
+// maxUploads is low: each chunk soon has another holder.
 const maxUploads = 4
 
-// New returns a node. It starts nothing: a server must route peers' requests to [Node.ServeHTTP].
+// New returns a node. A server must route peers' requests to it.
 func New(cfg Config) (*Node, error) {
 	if len(cfg.Group) < 16 {
 		return nil, errors.New("the secret for sharing files is too short: want 16 bytes at least")
@@ -76,7 +75,6 @@ func New(cfg Config) (*Node, error) {
 // ID names a file in this group, for [Config.Find].
 func (n *Node) ID(r Right) string { return newKey(n.cfg.Group, r).id() }
 
-// find returns the file with that ID, or nil.
 func (n *Node) find(id string) *held {
 	n.mu.Lock()
 	h := n.files[id]
@@ -110,11 +108,11 @@ func (n *Node) forget(h *held) {
 // Prefix begins the paths that [Node.ServeHTTP] answers.
 const Prefix = "/rouse/v2/files/"
 
-// ServeHTTP answers peers: ID/state with the chunks that this node has, and ID/N with chunk N. Answers are sealed with the file's key.
-// The server should have a WriteTimeout, so that a peer with a broken link does not delay others.
+// ServeHTTP answers ID/state with this node's chunks, and ID/N with chunk N. The server should have a WriteTimeout: a peer with a broken
+// link delays others.
 func (n *Node) ServeHTTP(w http.ResponseWriter, r *http.Request) { n.mux.ServeHTTP(w, r) }
 
-// aboutState is the question for a [state]; the one for a chunk is its number.
+// aboutState is the question for a [state]; a chunk's is its number.
 const aboutState = "state"
 
 func (n *Node) answer(w http.ResponseWriter, r *http.Request) {

@@ -19,32 +19,29 @@ const (
 	maxPeers     = 64
 	maxState     = 256 << 10
 	lookupEvery  = 5 * time.Second
-	askEvery     = 300 * time.Millisecond // how often a peer is asked what it has
-	answerWithin = 5 * time.Second        // a peer that does not answer for so long counts as gone
+	askEvery     = 300 * time.Millisecond // between questions for a peer's state
+	answerWithin = 5 * time.Second        // a slower peer is gone
 )
 
-// peer is another node, from a download's point of view.
+// peer is another node, for a download.
 type peer struct {
 	addr  string
-	state *state             // its last report; nil: it does not have the file, or does not answer
+	state *state             // the last report; nil: it lacks the file, or does not answer
 	ctx   context.Context    // ends when it stops answering
-	stop  context.CancelFunc // cancels ctx; nil: cancelled
-	out   bool               // it is not asked for chunks any more
-	busy  int                // transfers from it
-	until time.Time          // it is not asked before
-	fails bool               // the last transfer from it failed
+	stop  context.CancelFunc // nil: ctx has ended
+	out   bool               // distrusted, or this node
+	busy  int
+	until time.Time // not asked before
+	fails bool      // the last transfer failed
 }
 
-// usable reports whether p answers, and is trusted.
 func (p *peer) usable() bool { return p.state != nil && !p.out }
 
-// has reports whether p says that it has chunk i.
 func (p *peer) has(i int) bool { return p.usable() && (p.state.Whole || p.state.Have.has(i)) }
 
-// fetches reports whether p is fetching the file too.
 func (p *peer) fetches() bool { return p.usable() && !p.state.Whole }
 
-// lookup looks up the peers and follows each, until ctx ends.
+// lookup looks up the peers and follows each.
 func (d *download) lookup(ctx context.Context) {
 	for {
 		addrs, err := d.n.cfg.Peers(ctx)
@@ -67,7 +64,6 @@ func (d *download) lookup(ctx context.Context) {
 	}
 }
 
-// follow asks a peer for its state, until ctx ends.
 func (d *download) follow(ctx context.Context, p *peer) {
 	for more := true; more; more = bell.Sleep(ctx, askEvery) == nil {
 		s, err := d.n.askState(ctx, p.addr, d.mine.key)
@@ -77,7 +73,7 @@ func (d *download) follow(ctx context.Context, p *peer) {
 			case errors.Is(err, errSeal):
 				d.distrust(p, err)
 			case err == nil && s.Node == d.n.name:
-				p.out = true // it is this node
+				p.out = true // this node
 			case err == nil && p.stop == nil:
 				p.ctx, p.stop = context.WithCancel(ctx)
 			case err != nil && p.stop != nil:
@@ -111,7 +107,6 @@ func (n *Node) askChunk(ctx context.Context, addr string, key key, i int, size i
 	return b, err
 }
 
-// ask asks a peer about a file: [aboutState], or the number of a chunk. It returns the unsealed answer.
 func (n *Node) ask(ctx context.Context, addr string, key key, what string, most int64) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+Prefix+key.id()+"/"+what, nil)
 	if err != nil {
