@@ -37,11 +37,10 @@ import (
 
 const (
 	logLines = 50 // kept lines of the runtime's output
-	// idleConnection is below the five seconds after which common servers close an idle connection: a request sent at that moment would
-	// be lost.
+	// Common servers close an idle connection after five seconds; a request sent at that moment would be lost.
 	idleConnection = 3 * time.Second
 	lastAnswers    = 2 * time.Second // for handlers to finish after the runtime has gone
-	// requestTime bounds how long a request, with its body, may take to arrive. It already holds a slot in the runtime.
+	// requestTime bounds how long a request's arrival may take, with its body. It already holds a slot.
 	requestTime = 5 * time.Minute
 )
 
@@ -63,20 +62,19 @@ type function struct {
 	clients     http.Handler // the proxy inside Config.Wrap
 	pyfunc      *pyfunc.Handler
 	metrics     *metrics.Metrics
-	kv          *metrics.Follower            // reads the runtime's prefix cache events; nil: it publishes none
+	kv          *metrics.Follower            // nil: the runtime publishes no prefix cache events
 	emit        func(api.Event)              // nil: nobody wants events
-	events      *cloudevent.Sender           // posts events; nil: none are posted
+	events      *cloudevent.Sender           // nil: none are posted
 	agent       *registrar                   // nil: outside of a cluster
 	endpoint    atomic.Pointer[api.Endpoint] // the runtime's; nil before the first start
 	settled     chan struct{}                // closed once it is known whether an adopted runtime serves
-	settle      func()                       // closes settled, once
-	trying      sync.WaitGroup               // for reuseConnections' attempts
-	ending      context.Context              // ends with the instance; followers of the logs leave
-	end         context.CancelFunc           // cancels ending
+	settle      func()
+	trying      sync.WaitGroup  // for describe and reuseConnections
+	ending      context.Context // ends with the instance
+	end         context.CancelFunc
 }
 
-// Run runs one instance and blocks until nothing of the runtime is left. It returns nil after a stop call or the end of ctx, and an
-// error if the instance could not start.
+// Run runs one instance and blocks until nothing of the runtime is left. It returns nil after a stop call or the end of ctx.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -106,7 +104,6 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// prepare readies the process and its folder for a runtime. clean removes what it created.
 func prepare(cfg *Config) (clean func(), err error) {
 	clean = func() {}
 	if cfg.OwnProcess {
@@ -122,13 +119,12 @@ func prepare(cfg *Config) (clean func(), err error) {
 		return clean, err
 	}
 	cfg.Dir = dir
-	if !strings.HasPrefix(dir, os.TempDir()) { // the runtime's temporary files must go there too
+	if !strings.HasPrefix(dir, os.TempDir()) { // the runtime's temporary files too
 		cfg.Env = append(slices.Clip(cfg.Env), "TMPDIR="+dir)
 	}
 	return remove, nil
 }
 
-// keep starts a shim if the configuration names one, else it returns nil.
 func keep(ctx context.Context, cfg Config, log *process.Log) (*shim.Client, error) {
 	if len(cfg.Keep) == 0 {
 		return nil, nil
@@ -136,7 +132,7 @@ func keep(ctx context.Context, cfg Config, log *process.Log) (*shim.Client, erro
 	return shim.Open(ctx, keeping(cfg, log))
 }
 
-// work runs an instance together with the other workers of its folder.
+// work shares one runtime with the other workers of its folder.
 func work(ctx context.Context, cfg Config, listener net.Listener) error {
 	cfg.Dir = filepath.Join(cfg.Workers, "run") // the runtime's files must outlive each worker
 	clean, err := prepare(&cfg)
@@ -163,11 +159,10 @@ func work(ctx context.Context, cfg Config, listener net.Listener) error {
 	})
 }
 
-// runs returns a digest of the settings that all workers of a folder must share. Environments may differ: they hold secrets, which are
-// renewed.
+// runs returns a digest of the settings that all workers of a folder must share. Environments may differ: they hold secrets.
 func runs(fn api.Function) string {
 	fn = fn.WithoutSecrets()
-	raw, _ := json.Marshal([]any{fn.Model, fn.Aliases, fn.Handler, fn.Runtime}) // strings and lists of them always marshal
+	raw, _ := json.Marshal([]any{fn.Model, fn.Aliases, fn.Handler, fn.Runtime}) // always marshals
 	return fmt.Sprintf("%s %x", fn.Name, sha256.Sum256(raw))
 }
 
@@ -185,10 +180,9 @@ func newServer(cfg Config) *http.Server {
 type serving struct {
 	*inbound.Server // nil: requests come without one
 
-	served chan error // sent to once, by the server's goroutine; buffered, so that it never blocks
+	served chan error // sent to once; buffered: the server never blocks
 }
 
-// serve starts a server on the listener, if there is one, and reports that it listens.
 func serve(cfg Config, listener net.Listener, h http.Handler) serving {
 	if listener == nil {
 		return serving{nil, make(chan error, 1)}
@@ -204,7 +198,6 @@ func serve(cfg Config, listener net.Listener, h http.Handler) serving {
 	return s
 }
 
-// report posts a change of state.
 func (f *function) report(s api.InstanceStatus) {
 	if s.State != api.Starting {
 		f.settle()
@@ -219,7 +212,7 @@ func stateEvent(s api.InstanceStatus) api.Event {
 	return api.NewEvent(api.EventInstanceState, "/instance/"+s.Function.Namespace()+"/"+string(s.Instance), s.Function, s)
 }
 
-// run serves until the supervisor has ended. Every goroutine that it starts has ended when it returns.
+// run serves until the supervisor has ended, and waits for every goroutine that it starts.
 func (f *function) run(ctx context.Context, door serving) error {
 	alive := f.ending
 	defer f.end()
@@ -280,8 +273,7 @@ func (f *function) close() {
 	}
 }
 
-// stop drains and ends the runtime, or kills it if told so meanwhile. If another worker can continue with the runtime, it is drained and
-// left running.
+// stop drains and ends the runtime, or kills it at [Config.Kill]. If another worker can continue with it, it is drained and left running.
 func (f *function) stop(kill func()) {
 	stopped := make(chan struct{})
 	go func() {
@@ -300,7 +292,6 @@ func (f *function) stop(kill func()) {
 	}
 }
 
-// shutdown lets handlers write their last answers.
 func (s serving) shutdown() {
 	if s.Server == nil {
 		s.served <- nil
@@ -313,8 +304,7 @@ func (s serving) shutdown() {
 	}
 }
 
-// listen opens e and returns the endpoint that it listens at. A Unix socket lies in a folder that only this user can enter, which is
-// created if need be. It replaces a stale socket.
+// listen opens e and returns its actual endpoint. A Unix socket's folder is created, for this user only; a stale socket is replaced.
 func listen(e api.Endpoint) (l net.Listener, at api.Endpoint, err error) {
 	defer func() {
 		if err != nil {
@@ -348,9 +338,8 @@ func listen(e api.Endpoint) (l net.Listener, at api.Endpoint, err error) {
 	return l, api.Endpoint("http://" + l.Addr().String()), nil
 }
 
-// toldHost returns the Host header that the runtime sees for requests that arrive at e. Runtimes on loopback refuse unknown hosts,
-// against web pages whose name leads to this machine (DNS rebinding). For a loopback port that check stays. A Unix socket is out of
-// reach of web pages, and others reach a public listener by any name of the cluster, so the runtime is told a name that it accepts.
+// toldHost returns the Host header for the runtime, or "" for the client's. Runtimes on loopback refuse unknown hosts, against DNS
+// rebinding. On a loopback port that check stays; web pages can't reach a Unix socket, and a public listener has many names.
 func toldHost(e api.Endpoint) string {
 	if _, unix := e.Socket(); unix || e == "" {
 		return "localhost"
@@ -363,7 +352,6 @@ func toldHost(e api.Endpoint) string {
 	return "localhost"
 }
 
-// removeStale removes a socket that a dead process left behind, and nothing else.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -381,7 +369,6 @@ func removeStale(path string) error {
 	return os.Remove(path)
 }
 
-// serveMetrics serves the metrics at their own address until ctx ends.
 func (f *function) serveMetrics(ctx context.Context) {
 	metrics := f.metrics.Handler()
 	aside(ctx, f.cfg.Logger, "metrics (--metrics-listen)", f.cfg.MetricsListen, func(w http.ResponseWriter, r *http.Request) {

@@ -21,37 +21,29 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// userHandlerConfig configures a [userHandler].
 type userHandlerConfig struct {
-	// Command is the program and its arguments.
 	Command []string
-	// Env is the environment that it inherits. Added are PORT, where it must listen at 127.0.0.1, ROUSE_RUNTIME_URL, where the runtime
+	// Env is the inherited environment. Added are PORT, where the program must listen at 127.0.0.1, ROUSE_RUNTIME_URL, where the runtime
 	// answers, OPENAI_BASE_URL and OPENAI_API_KEY, the same for the official clients, and ROUSE_MODEL_NAME.
 	Env []string
 	// Runtime answers the client paths, for the inner door.
 	Runtime http.Handler
-	// Model is the model's name.
-	Model api.ModelName
-	// Log receives the program's output.
-	Log *process.Log
-	// Start starts it; nil: [process.Start].
+	Model   api.ModelName
+	Log     *process.Log
+	// Start starts the program; nil: [process.Start].
 	Start func(process.Spec) (handlerProgram, error)
 	// StartTimeout bounds the time until its port accepts a connection; 0: 1 min.
 	StartTimeout time.Duration
-	// StopGrace is the time between SIGTERM and SIGKILL; 0: 5 s.
-	StopGrace time.Duration
-	// Logger; nil: none.
-	Logger *slog.Logger
+	StopGrace    time.Duration
+	Logger       *slog.Logger
 }
 
-// handlerProgram is the running program.
 type handlerProgram interface {
 	Exited() <-chan struct{}
 	Status() string
 	Stop(grace time.Duration)
 }
 
-// Pauses before the program is started again.
 const (
 	firstHandlerPause   = 100 * time.Millisecond
 	longestHandlerPause = 10 * time.Second
@@ -60,16 +52,15 @@ const (
 
 const handlerTail = 5
 
-// userHandler runs a user's program for pre- and post-processing between the clients and the runtime. Requests go from the function to the
-// program ($PORT), and from there through our inner door ($ROUSE_RUNTIME_URL) to the runtime. It is safe for many goroutines.
+// userHandler runs a user's program for pre- and post-processing between the clients and the runtime. Requests go to the program ($PORT),
+// and from there through our inner door ($ROUSE_RUNTIME_URL) to the runtime. It is safe for many goroutines.
 //
-//  1. Run starts the program, any HTTP server. Once its port accepts a connection it gets the requests of clients, see Base.
-//  2. If it ends, or never listens, requests are refused (503 with control.HeaderRefused, so that they are held and not lost). It is
-//     started again after a pause that doubles from 100 ms to 10 s.
+//  1. Run starts the program. Once its port accepts a connection it gets the requests of clients, see Base.
+//  2. If it ends, or never listens, requests are refused with 503 and control.HeaderRefused, so that they are held. It is started again
+//     after a pause that doubles from 100 ms to 10 s.
 //  3. When Run's context ends it is stopped, with all that it started.
 //
-// The inner door keeps its address when the runtime restarts, passes only the client paths, and requires the key, which is new for each
-// start of the function: it is for the program alone.
+// The inner door passes only the client paths, and requires a key that is new for each start of the function.
 type userHandler struct {
 	cfg userHandlerConfig
 	key string // of the inner door
@@ -82,7 +73,6 @@ type userHandler struct {
 	changed chan struct{} // closed and replaced when base or why changes
 }
 
-// newUserHandler returns a handler; nothing runs until Run.
 func newUserHandler(cfg userHandlerConfig) (*userHandler, error) {
 	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
 		return nil, errors.New("handler: no command: name the program and its arguments")
@@ -108,7 +98,7 @@ func newUserHandler(cfg userHandlerConfig) (*userHandler, error) {
 	return h, nil
 }
 
-// Base returns the program's URL, or a refusal: the program is not ready and will not see the request.
+// Base returns the program's URL, or a refusal: the program will not see the request.
 func (h *userHandler) Base() (base string, refused *api.Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,7 +108,7 @@ func (h *userHandler) Base() (base string, refused *api.Error) {
 // mostHandlerStarts is how many starts in a row may fail before Await gives up.
 const mostHandlerStarts = 3
 
-// Await blocks until the program is ready. It returns an error when ctx ends first or the program has failed three times in a row.
+// Await blocks until the program is ready, ctx ends, or it has failed mostHandlerStarts times in a row.
 func (h *userHandler) Await(ctx context.Context) error {
 	for {
 		h.mu.Lock()
@@ -138,7 +128,7 @@ func (h *userHandler) Await(ctx context.Context) error {
 	}
 }
 
-// become sets the program's state: its URL, or why it is not ready, for clients and (reason) for the operator.
+// become sets the program's URL, or why it is not ready, for clients and (reason) for the operator.
 func (h *userHandler) become(base string, why *api.Error, reason error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -187,7 +177,6 @@ func (h *userHandler) Run(ctx context.Context) error {
 	return err
 }
 
-// door admits only the program, by its key.
 func (h *userHandler) door() http.Handler {
 	want := sha256.Sum256([]byte("Bearer " + h.key))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -196,12 +185,11 @@ func (h *userHandler) door() http.Handler {
 			api.WriteError(w, api.Errorf(http.StatusUnauthorized, "", "this door is for the function's handler: send the key of $OPENAI_API_KEY as a bearer token"))
 			return
 		}
-		r.Header.Del("Authorization") // ours, not the runtime's
+		r.Header.Del("Authorization")
 		h.cfg.Runtime.ServeHTTP(w, r)
 	})
 }
 
-// once runs the program until it ends, and returns how long it was ready.
 func (h *userHandler) once(ctx context.Context, runtime string) (ready time.Duration, err error) {
 	port, err := process.FreePort()
 	if err != nil {
@@ -232,13 +220,13 @@ func (h *userHandler) once(ctx context.Context, runtime string) (ready time.Dura
 	}
 }
 
-// awaitPort waits until the program accepts a connection. The pause between attempts grows with the time waited.
+// awaitPort waits until the program accepts a connection. Its pauses grow with the time waited.
 func (h *userHandler) awaitPort(ctx context.Context, p handlerProgram, address string) error {
 	began := time.Now()
 	for {
 		c, err := net.DialTimeout("tcp", address, time.Second)
 		if err == nil {
-			_ = c.Close() // only to see whether it listens
+			_ = c.Close()
 			return nil
 		}
 		waited := time.Since(began)
