@@ -19,11 +19,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// prepare reads the whole body and converts it for the runtime. Its errors are the client's faults, or that it left.
+// prepare converts the body for the runtime. Its errors are the client's faults, or that it left.
 func (x *exchange) prepare() (*jsonfield.Object, error) {
 	read, err := x.cfg.Door.Read(x.w, x.r, Client(x.r))
 	if err != nil {
-		return nil, err // an error for the client
+		return nil, err
 	}
 	x.body = read
 	x.report.tells, x.report.learned = x.r.Header[control.HeaderUsage] != nil, &x.Proxy.moved
@@ -51,15 +51,13 @@ func (x *exchange) prepare() (*jsonfield.Object, error) {
 		x.outcome.Adapter = x.cfg.Adapter(object)
 	}
 	if err := x.asked(object); err != nil || x.held() {
-		return object, err // the form of the request for an adapter is known once it is loaded
+		return object, err // translated once the adapter is loaded
 	}
 	return object, x.translate(object)
 }
 
-// held reports whether a request needs an adapter that may have to be loaded.
 func (x *exchange) held() bool { return x.outcome.Adapter != "" && x.cfg.Hold != nil }
 
-// translate converts a body for the runtime.
 func (x *exchange) translate(body *jsonfield.Object) error {
 	if x.cfg.Dialect == nil {
 		return nil
@@ -88,7 +86,7 @@ func form(kind string, body []byte) error {
 	return nil
 }
 
-// Client returns the payer of a request's body: the tenant that the activator names, else the client's address.
+// Client returns the payer of a body: the tenant that the activator names, else the client's address.
 func Client(r *http.Request) string {
 	if tenant := r.Header.Get(control.HeaderTenant); tenant != "" {
 		return tenant
@@ -97,7 +95,7 @@ func Client(r *http.Request) string {
 	return host
 }
 
-// isText reports whether a body of a Content-Type may be JSON: a JSON type, none, or the types that curl and others send for JSON.
+// isText reports whether a body may be JSON: curl and others send it with some other types.
 func isText(kind string) bool {
 	media, _, _ := strings.Cut(kind, ";")
 	switch media = strings.ToLower(strings.TrimSpace(media)); media {
@@ -107,7 +105,6 @@ func isText(kind string) bool {
 	return strings.HasSuffix(media, "+json")
 }
 
-// Prefixes is how a runtime separates the cached prompts of different clients.
 type Prefixes int
 
 const (
@@ -119,8 +116,8 @@ const (
 	PrefixesForgotten
 )
 
-// asked applies the client's identity to the body. It removes the priority unless the activator trusts the client, and adds the tenant
-// to the salt of prompts. It refuses bodies that JSON parsers read differently: the router may have read another one.
+// asked applies the client's identity to the body. It refuses bodies that JSON parsers read differently: the router may have read another
+// one.
 func (x *exchange) asked(body *jsonfield.Object) error {
 	watch := jsonfield.Watch{Names: jsonfield.Read}
 	for name := range body.Fields { // the runtime refuses anything but an object
@@ -135,7 +132,6 @@ func (x *exchange) asked(body *jsonfield.Object) error {
 	return nil
 }
 
-// salt separates the cached prompts of the request's tenant from those of others.
 func (x *exchange) salt(body *jsonfield.Object) {
 	tenant := x.r.Header.Get(control.HeaderTenant)
 	if tenant == "" || !x.path.Prompts {
@@ -152,18 +148,17 @@ func (x *exchange) salt(body *jsonfield.Object) {
 	}
 }
 
-// saltOf returns a JSON string as a salt that no other tenant's requests have, whatever salt a client adds.
+// saltOf returns a salt, as a JSON string, that no other tenant's requests have, whatever salt a client adds.
 func saltOf(tenant string, own []byte) []byte {
 	sum := sha256.Sum256(append(append([]byte(tenant), 0), own...))
 	return append(base64.RawURLEncoding.AppendEncode([]byte{'"'}, sum[:16]), '"')
 }
 
-// tellsState reports whether the runtime can continue a stream of another instance, and the request comes from the activator directly.
+// tellsState reports whether the runtime can continue another instance's stream, and the request comes from the activator directly.
 func (x *exchange) tellsState() bool {
 	return (x.cfg.Tenants || x.cfg.States) && !x.cfg.Inside
 }
 
-// private removes the headers that the runtime must not see.
 func (x *exchange) private(h http.Header) {
 	for name := range h {
 		switch {
@@ -175,9 +170,8 @@ func (x *exchange) private(h http.Header) {
 	}
 }
 
-// mediaFields have an image, a sound, a video or a file in some API: OpenAI's chat completions and responses, Anthropic's messages in
-// source, Ollama's, vLLM's and SGLang's own. The value is a string, a list of strings, or an object with the field url. Model servers
-// fetch URLs there, and SGLang opens paths.
+// mediaFields have an image, a sound, a video or a file in OpenAI's, Anthropic's (source), Ollama's, vLLM's or SGLang's API. Model
+// servers fetch URLs there, and SGLang opens paths.
 var mediaFields = strings.Fields("image_url audio_url video_url file_url image_data audio_data video_data image audio video images audios videos input_audio file_data source")
 
 // besides are top-level fields that no server searches for media.
@@ -205,7 +199,7 @@ func (x *exchange) media(body []byte) error {
 	return nil
 }
 
-// mediaForm is [exchange.media] for a multipart form. Uploaded files are data and may pass.
+// Uploaded files are data and may pass.
 func (x *exchange) mediaForm(r *multipart.Reader) error {
 	for {
 		part, err := r.NextRawPart()
@@ -232,7 +226,7 @@ type mediaReader struct {
 	refused *api.Error
 }
 
-// value checks the next value, at a depth. field is the media field that it belongs to, or "".
+// field is the media field that the next value belongs to, or "".
 func (m *mediaReader) value(field string, depth int) error {
 	token, err := m.in.ReadToken()
 	if err != nil {
@@ -241,7 +235,7 @@ func (m *mediaReader) value(field string, depth int) error {
 	kind := token.Kind()
 	switch kind {
 	case '"':
-		if field != "" && field != "source" { // source may be a client's own text field
+		if field != "" && field != "source" { // may be a client's own text field
 			m.refused = checkMedia(token.String(), field, m.hosts)
 		}
 		return nil

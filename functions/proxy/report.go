@@ -18,14 +18,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// Reporter is implemented by a [Dialect] whose runtime can report the usage of its streams.
 type Reporter interface {
-	// Report makes the body, in the runtime's form, ask for usage as often as the runtime can report it. It returns the additions that
-	// the client did not ask for. Other requests than streams stay unchanged.
+	// Report makes the body ask for usage as often as the runtime can report it, and returns the additions that the client did not ask
+	// for. Only streams are changed.
 	Report(path string, body *jsonfield.Object) relay.Asked
 }
 
-// report is the state of one stream's usage reports.
 type report struct {
 	asked   relay.Asked
 	tells   bool                    // the activator wants it
@@ -44,7 +42,7 @@ type report struct {
 
 const fieldTimings = "timings"
 
-// counts are the reported numbers, from a usage or from llama-server's timings.
+// counts are a usage's or llama-server's timings.
 type counts struct {
 	Prompt  int `json:"prompt_tokens"`
 	Made    int `json:"completion_tokens"`
@@ -57,7 +55,6 @@ type counts struct {
 	Predicted int `json:"predicted_n"`
 }
 
-// request asks the runtime for reports.
 func (r *report) request(of Dialect, path string, body *jsonfield.Object) {
 	if reporter, is := of.(Reporter); is {
 		r.asked = reporter.Report(path, body)
@@ -66,9 +63,8 @@ func (r *report) request(of Dialect, path string, body *jsonfield.Object) {
 	}
 }
 
-// take takes whole events, or a part of an oversized one, and returns the client's version. It adds the numbers for the activator,
-// removes what the client has not asked for, and updates meter. The result is valid until the next call. When finished is true nothing
-// is held back.
+// take takes whole events, or a part of an oversized one, and returns the client's version, valid until the next call. It adds the
+// numbers for the activator, removes what the client has not asked for, and updates meter. When finished is true nothing is held back.
 func (r *report) take(p []byte, finished bool, meter *relay.Usage) []byte {
 	if r.asked.Field == "" && !r.asked.Chunk && !r.tells || len(r.held) == 0 && !r.concern(p) {
 		return p
@@ -105,7 +101,7 @@ func (r *report) concern(p []byte) bool {
 	return (r.asked.Moves != "" || r.asked.Field == fieldTimings) && relay.Finishes(p)
 }
 
-// event handles one event, given as the part before its data line, that line, and the part behind it.
+// event handles one event: before its data line, that line, and behind it.
 func (r *report) event(before, line, behind []byte, meter *relay.Usage) {
 	data := bytes.TrimSpace(bytes.TrimPrefix(line, []byte("data:")))
 	c := r.chunk(data)
@@ -174,7 +170,7 @@ func (r *report) chunk(data []byte) chunk {
 	return c
 }
 
-// cutLast cuts a member with the name off the end of an object. The value is nil if it is no flat object.
+// cutLast cuts a member off the end of an object. The value is nil if it is no flat object.
 func cutLast(data []byte, name string) (rest, value []byte) {
 	begin := `,"` + name + `":`
 	at := max(0, bytes.LastIndex(data, []byte(begin)))
@@ -185,7 +181,7 @@ func cutLast(data []byte, name string) (rest, value []byte) {
 	return data[:at], data[at+len(begin) : len(data)-1]
 }
 
-// release passes on a held event, with the varying field's value from the chunk with the usage; own is nil if another chunk came.
+// release passes on a held event. own is the chunk with the usage, which has the varying field's value; nil: another one came.
 func (r *report) release(own *chunk) {
 	if len(r.held) == 0 {
 		return
@@ -208,17 +204,16 @@ func (r *report) release(own *chunk) {
 	r.kept = append(r.kept, event...)
 }
 
-// chunk is the relevant part of an event's data.
 type chunk struct {
 	object   *jsonfield.Object // nil: it is like an earlier one
 	rest     []byte            // all before the field at its end; nil: that is not there
-	usage    []byte            // nil: none
+	usage    []byte
 	timings  []byte
 	field    []byte // the field asked for; nil: missing or null
 	index    int    // of its first choice
 	alone    bool   // it has an empty list of choices
-	finishes bool   // a choice
-	keeps    bool   // its timings stay, whether they were asked for or not
+	finishes bool
+	keeps    bool // its timings stay
 }
 
 func readChunk(data []byte, field string) chunk {
@@ -243,14 +238,14 @@ func readChunk(data []byte, field string) chunk {
 	return c
 }
 
-// choice reads the first of a chunk's choices: servers send one in each.
+// choice reads the first choice: servers send one in each chunk.
 func (c *chunk) choice(list []byte) {
 	_ = jsonfield.Items(list, func(item []byte) bool { // the list was parsed before
 		var o struct {
 			Index  int             `json:"index"`
 			Finish json.RawMessage `json:"finish_reason"`
 		}
-		_ = json.Unmarshal(item, &o) // valid JSON; other kinds of it have no numbers
+		_ = json.Unmarshal(item, &o) // other kinds of JSON have no numbers
 		c.index, c.finishes = o.Index, len(o.Finish) > 0 && string(o.Finish) != "null"
 		return false
 	})
@@ -271,7 +266,7 @@ func (r *report) count(c *chunk) bool {
 		n.Prompt, n.Made, n.Details.Cached = n.Fresh+n.Cached, n.Predicted, n.Cached
 	}
 	switch {
-	case n.Prompt <= 0: // not known yet
+	case n.Prompt <= 0:
 		return false
 	case c.alone && r.asked.Field != fieldTimings:
 		r.total = n
@@ -287,7 +282,7 @@ func (r *report) count(c *chunk) bool {
 	return true
 }
 
-// said returns the numbers of the whole stream, in the form of [control.HeaderUsage].
+// said returns the whole stream's numbers in the form of [control.HeaderUsage].
 func (r *report) said() string {
 	u := relay.Usage{Prompt: r.total.Prompt, Cached: r.total.Details.Cached, Generated: r.total.Made}
 	if u.Prompt > 0 {
@@ -304,13 +299,11 @@ func (r *report) said() string {
 	return u.Told()
 }
 
-// A runtime's description of its models names files of its host, which clients must not learn. Such answers are read whole, and each
-// path is replaced by its last element.
+// A runtime's description of its models names files of its host, which clients must not learn: each path is replaced by its last element.
 
-// maxDescription bounds a description: one with a tokenizer's whole vocabulary takes some MiB.
+// maxDescription has room for a tokenizer's whole vocabulary.
 const maxDescription = 64 << 20
 
-// describe passes on a description of models without paths.
 func (x *exchange) describe(ctx context.Context, resp *http.Response) {
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxDescription+1))
 	switch {
@@ -330,8 +323,7 @@ func (x *exchange) describe(ctx context.Context, resp *http.Response) {
 	}
 }
 
-// withoutPlaces returns JSON with each string that is a path, or a line of a Modelfile that names one, reduced to the path's last
-// element. All other bytes, and anything that is not JSON, stay.
+// withoutPlaces reduces each path in strings of JSON, and in lines of a Modelfile, to its last element. All else stays.
 func withoutPlaces(raw []byte) []byte {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -352,7 +344,7 @@ func withoutPlaces(raw []byte) []byte {
 			continue
 		}
 		start := int(before) + bytes.IndexByte(raw[before:], '"')
-		quoted, _ := json.Marshal(short) // a string always marshals
+		quoted, _ := json.Marshal(short) // always marshals
 		out = append(append(out, raw[copied:start]...), quoted...)
 		copied = int(dec.InputOffset())
 	}
