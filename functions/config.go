@@ -94,6 +94,7 @@ type Config struct {
 	Logger    *slog.Logger
 }
 
+// Join configures how an instance finds its control plane.
 type Join struct {
 	Control api.Endpoint
 	// Namespace and Revision are the instance's. An empty Namespace is the pod's own.

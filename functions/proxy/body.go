@@ -105,6 +105,7 @@ func isText(kind string) bool {
 	return strings.HasSuffix(media, "+json")
 }
 
+// Prefixes is how a runtime separates the cached prompts of different clients.
 type Prefixes int
 
 const (

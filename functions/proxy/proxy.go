@@ -32,11 +32,13 @@ type Gate interface {
 	Unreachable()
 }
 
+// Moves is a [Gate] that can move requests to other instances.
 type Moves interface {
 	Movable(is bool)
 	Moving() bool
 }
 
+// Turns is a [Gate] in which requests wait for their turn.
 type Turns interface {
 	EnterInTurn(ctx context.Context, t control.Turn, beforeWait func() error) (base string, refused *api.Error, err error)
 	GivesWay(t control.Turn, begins time.Duration) bool
@@ -115,6 +117,7 @@ type Outcome struct {
 	abort           bool
 }
 
+// Proxy is the handler of the client paths.
 type Proxy struct {
 	cfg        Config
 	load       load

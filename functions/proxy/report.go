@@ -18,6 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
+// Reporter is implemented by a [Dialect] whose runtime can report the usage of its streams.
 type Reporter interface {
 	// Report makes the body ask for usage as often as the runtime can report it, and returns the additions that the client did not ask
 	// for. Only streams are changed.

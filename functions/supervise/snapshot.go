@@ -33,6 +33,7 @@ type Snapshots interface {
 	Save(ctx context.Context, memory api.Bytes, of Saved) error
 }
 
+// Saved describes the process of a snapshot.
 type Saved struct {
 	Endpoint api.Endpoint
 	PID      int
