@@ -17,8 +17,8 @@ const Path = "/adapters"
 
 const prefix = Path + "/"
 
-// ServeHTTP answers GET /adapters and /adapters/info, POST and DELETE /adapters/{id}, and POST /adapters, with the name in the body. All
-// but GET change the instance and are for the control plane only.
+// ServeHTTP answers GET /adapters and /adapters/info, POST and DELETE /adapters/{id}, and POST /adapters, with the name in the body. The
+// caller must keep all but GET for the control plane.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	id, found := strings.CutPrefix(req.URL.Path, prefix)
 	switch {
@@ -51,12 +51,10 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// info is the protocol's answer, plus the list of adapters.
 type info struct {
 	Config struct {
-		// Enabled: adapters can be registered, or some are.
 		Enabled bool `json:"enabled"`
-		// MaxActiveAdapters is the number of adapters that can be active at once; 0: unknown.
+		// MaxActiveAdapters is how many can be active at once; 0: unknown.
 		MaxActiveAdapters int `json:"maxActiveAdapters,omitempty"`
 	} `json:"config"`
 	State struct {
@@ -84,8 +82,7 @@ func (r *Registry) info() info {
 	return v
 }
 
-// post registers an adapter, whose name is in the body if it is not in the path. It answers 200 if the adapter is loaded, and 202 if it
-// will be.
+// post answers 200 if the adapter is loaded, and 202 if it will be.
 func (r *Registry) post(w http.ResponseWriter, req *http.Request, id api.ModelName) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
 	if err != nil {
