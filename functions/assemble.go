@@ -32,7 +32,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// otherNames returns the model's names beside its own: aliases, and the names of function, service and variant.
+// otherNames returns the model's other names: aliases, and those of function, service and variant.
 func otherNames(f api.Function) []api.ModelName {
 	names := slices.Clone(f.Aliases)
 	service := f.ServiceName()
@@ -47,7 +47,7 @@ func otherNames(f api.Function) []api.ModelName {
 	return names
 }
 
-// assemble creates the parts; nothing runs yet. agent is nil outside of a cluster.
+// assemble starts nothing. agent is nil outside of a cluster.
 func assemble(cfg Config, log *process.Log, kept *shim.Client, agent *registrar) (*function, error) {
 	f := &function{
 		cfg: cfg, log: log, shim: kept, agent: agent, transport: localhttp.New(cfg.Function.Concurrency+2, idleConnection),
@@ -115,7 +115,6 @@ func (f *function) toRuntime() http.RoundTripper {
 	return f.transport
 }
 
-// canaryTokens returns how many of the canary's tokens are compared after a wake.
 func canaryTokens(fn api.Function) int {
 	switch {
 	case fn.CanaryTokens < 0, fn.Runtime.Kind == api.RuntimeHTTP:
@@ -232,7 +231,7 @@ func (f *function) makeAdapters() (err error) {
 	return err
 }
 
-// makeProxy builds the handler of clients' requests. The proxy sends them to the user's handler if there is one, else to the runtime.
+// makeProxy's handler sends requests to the user's handler if there is one, else to the runtime.
 func (f *function) makeProxy() (err error) {
 	measured := metrics.Config{
 		Model: f.cfg.Function.Model, Status: f.supervisor.Status, Signals: f.signals,
@@ -312,10 +311,10 @@ func (f *function) tellStreams(cfg *proxy.Config) {
 	})
 }
 
-// plain reports whether the runtime is no model server: all of its paths belong to clients.
+// plain reports whether all paths belong to clients.
 func (f *function) plain() bool { return f.cfg.Function.Runtime.Kind == api.RuntimeHTTP }
 
-// prefixes returns how the runtime keeps clients' cached prompts apart. Commands and Ollama have no known way.
+// prefixes: commands and Ollama have no known way to keep clients' cached prompts apart.
 func prefixes(fn api.Function) proxy.Prefixes {
 	if fn.SharedPrefixes {
 		return proxy.PrefixesAsTheyAre
@@ -363,7 +362,6 @@ func (f *function) ready(ctx context.Context, e api.Endpoint) error {
 	return f.adapters.Restore(ctx, e) // last: requests are let in soon after it
 }
 
-// describe reports once, in the background, the runtime's facts of its model.
 func (f *function) describe(e api.Endpoint) {
 	d, can := f.runtime.(runtime.Describer)
 	if !can || f.supervisor.Status().Model != nil {
@@ -379,11 +377,10 @@ func (f *function) describe(e api.Endpoint) {
 	})
 }
 
-// trySecond is how long a command may take to answer on a second connection before it counts as serving one at a time.
+// trySecond is how long a command may take to answer on a second connection.
 var trySecond = time.Second
 
-// reuseConnections keeps connections to the runtime open if the manifest says so or the server is known to support it. A command is tried
-// in the background; until it answers, each request has its own connection.
+// reuseConnections tries a command in the background; until it answers, each request has its own connection.
 func (f *function) reuseConnections(e api.Endpoint) {
 	rt := f.cfg.Function.Runtime
 	switch {
@@ -443,7 +440,7 @@ func (g handled) EnterInTurn(ctx context.Context, t control.Turn, beforeWait fun
 	return base, refused, err
 }
 
-// entered returns the base URL for a request that holds a slot. It gives the slot back if the handler refuses.
+// entered gives the request's slot back if the handler refuses.
 func (g handled) entered(leave func()) (base string, refused *api.Error) {
 	if base, refused = g.handler.Base(); refused != nil {
 		leave()

@@ -14,10 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// errRole ends an instance that began to run a model before it learned that its pod only claims GPUs.
 var errRole = errors.New("the control plane says that this pod claims GPUs for another and runs no model itself")
 
-// standIn is an instance without a runtime that reports a status.
 type standIn struct {
 	cfg    Config
 	since  time.Time

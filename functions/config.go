@@ -58,8 +58,8 @@ type Config struct {
 	ProbeTimeout  time.Duration `flag:"probe-timeout" least:"1ms" help:"how long a health probe may take before the runtime counts as hung (default 30s)"`
 	// MaxBody bounds a request's body; 0: 64 MiB.
 	MaxBody api.Bytes
-	// Wrap adds pre- and post-processing around the client paths. A wrapper that changes or holds back a stream's events, or asks
-	// something else on a repeated request, must remove the header control.HeaderState from requests.
+	// Wrap adds pre- and post-processing around the client paths. A wrapper that changes a stream's events, or asks something else on a
+	// repeated request, must remove the header control.HeaderState from requests.
 	Wrap func(http.Handler) http.Handler
 	// Models: if $ROUSE_CACHE is empty too, the first writable of rouse/models in the user's cache, the temporary folder, and memory.
 	Models string `flag:"models" help:"<folder> that models are fetched into (default: $ROUSE_CACHE, else rouse/models in the user's cache)"`
@@ -69,7 +69,7 @@ type Config struct {
 	Share fetch.Share
 	// HubTokenFile is read at each use; empty: HF_TOKEN or HF_TOKEN_PATH.
 	HubTokenFile string `flag:"hub-token-file" help:"<file> with the token for hf:// references"`
-	// Fetching receives the progress of a fetch, at most ten times a second.
+	// Fetching receives a fetch's progress, at most ten times a second.
 	Fetching func(fetch.Progress)
 	// Diagnostics lets COMPUTE_DIAGNOSTICS be answered at /invocations.
 	Diagnostics bool
@@ -77,8 +77,7 @@ type Config struct {
 	// MetricsListen is a second address, "host:port", that serves only /metrics, without a token. If it can't be opened the instance runs
 	// without.
 	MetricsListen string
-	// Version is the answer of /version; empty: "dev".
-	Version string
+	Version       string
 	// Workers: one function leads, the others pass requests to it. Empty: the runtime is not shared.
 	Workers string `flag:"workers" help:"<folder> that several functions of one host share to run one runtime between them"`
 	// Keep is the command line of a shim, which ends the runtime however this process dies. Workers need one.
@@ -86,22 +85,20 @@ type Config struct {
 	// OwnProcess says that this process does nothing else, see [process.Adopt].
 	OwnProcess bool
 	// Kill, when closed, ends the runtime at once, without a drain.
-	Kill <-chan struct{}
-	// Output receives the runtime's output, line by line.
+	Kill   <-chan struct{}
 	Output io.Writer
 	// Listening is called with the endpoint once requests are accepted.
 	Listening func(api.Endpoint)
 	Logger    *slog.Logger
 }
 
-// Join configures how an instance finds its control plane.
+// Join says how an instance finds its control plane.
 type Join struct {
 	Control api.Endpoint
 	// Namespace and Revision are the instance's. An empty Namespace is the pod's own.
 	Namespace, Revision string
-	// Role is the role that the pod was created for; empty: the control plane says.
-	Role control.Role
-	// Merge applies the command line's settings over the control plane's function, which may be zero. Nil: there are none.
+	Role                control.Role
+	// Merge applies the command line's settings over the control plane's function, which may be zero.
 	Merge func(api.Function) api.Function
 	// Patience is how long to wait for the control plane if the command line names a model; 0: 3 s.
 	Patience time.Duration
@@ -170,14 +167,13 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// share serves other caches of models until ctx ends, if this instance takes part.
 func (m *models) share(ctx context.Context, log *slog.Logger) {
 	if !m.fetches() {
 		return
 	}
 	cache, err := m.open()
 	if err != nil {
-		return // the start reports it
+		return
 	}
 	if handler, at := cache.Peers(); handler != nil {
 		aside(ctx, log, "models for other caches (--share-listen)", at, handler.ServeHTTP)

@@ -36,11 +36,11 @@ import (
 )
 
 const (
-	logLines = 50 // kept lines of the runtime's output
+	logLines = 50
 	// Common servers close an idle connection after five seconds; a request sent at that moment would be lost.
 	idleConnection = 3 * time.Second
 	lastAnswers    = 2 * time.Second // for handlers to finish after the runtime has gone
-	// requestTime bounds how long a request's arrival may take, with its body. It already holds a slot.
+	// requestTime bounds a request's arrival, with its body. It already holds a slot.
 	requestTime = 5 * time.Minute
 )
 
@@ -50,26 +50,26 @@ type function struct {
 	log         *process.Log
 	shim        *shim.Client // the runtime's parent; nil: this process is
 	models      *models
-	snapshot    *snapshot     // nil: none
+	snapshot    *snapshot
 	noSnapshot  *api.Snapshot // why it is nil; nil: none is wanted
 	runtime     runtime.Runtime
 	supervisor  *supervise.Supervisor
 	adapters    *adapters.Registry
-	handler     *userHandler  // nil: none
-	handlerShim *shim.Client  // its parent; nil: this process is
-	door        *inbound.Door // reads clients' bodies
+	handler     *userHandler
+	handlerShim *shim.Client // its parent; nil: this process is
+	door        *inbound.Door
 	proxy       *proxy.Proxy
 	clients     http.Handler // the proxy inside Config.Wrap
 	pyfunc      *pyfunc.Handler
 	metrics     *metrics.Metrics
-	kv          *metrics.Follower            // nil: the runtime publishes no prefix cache events
-	emit        func(api.Event)              // nil: nobody wants events
-	events      *cloudevent.Sender           // nil: none are posted
-	agent       *registrar                   // nil: outside of a cluster
+	kv          *metrics.Follower  // nil: the runtime publishes no prefix cache events
+	emit        func(api.Event)    // nil: nobody wants events
+	events      *cloudevent.Sender // nil: none are posted
+	agent       *registrar
 	endpoint    atomic.Pointer[api.Endpoint] // the runtime's; nil before the first start
 	settled     chan struct{}                // closed once it is known whether an adopted runtime serves
 	settle      func()
-	trying      sync.WaitGroup  // for describe and reuseConnections
+	trying      sync.WaitGroup
 	ending      context.Context // ends with the instance
 	end         context.CancelFunc
 }
@@ -132,7 +132,6 @@ func keep(ctx context.Context, cfg Config, log *process.Log) (*shim.Client, erro
 	return shim.Open(ctx, keeping(cfg, log))
 }
 
-// work shares one runtime with the other workers of its folder.
 func work(ctx context.Context, cfg Config, listener net.Listener) error {
 	cfg.Dir = filepath.Join(cfg.Workers, "run") // the runtime's files must outlive each worker
 	clean, err := prepare(&cfg)
@@ -159,10 +158,10 @@ func work(ctx context.Context, cfg Config, listener net.Listener) error {
 	})
 }
 
-// runs returns a digest of the settings that all workers of a folder must share. Environments may differ: they hold secrets.
+// runs returns a digest of the settings that all workers of a folder must share. Environments may differ.
 func runs(fn api.Function) string {
 	fn = fn.WithoutSecrets()
-	raw, _ := json.Marshal([]any{fn.Model, fn.Aliases, fn.Handler, fn.Runtime}) // always marshals
+	raw, _ := json.Marshal([]any{fn.Model, fn.Aliases, fn.Handler, fn.Runtime})
 	return fmt.Sprintf("%s %x", fn.Name, sha256.Sum256(raw))
 }
 
@@ -212,7 +211,7 @@ func stateEvent(s api.InstanceStatus) api.Event {
 	return api.NewEvent(api.EventInstanceState, "/instance/"+s.Function.Namespace()+"/"+string(s.Instance), s.Function, s)
 }
 
-// run serves until the supervisor has ended, and waits for every goroutine that it starts.
+// run waits for every goroutine that it starts.
 func (f *function) run(ctx context.Context, door serving) error {
 	alive := f.ending
 	defer f.end()
@@ -262,7 +261,7 @@ func (f *function) run(ctx context.Context, door serving) error {
 	return errors.Join(failed, err, handled)
 }
 
-// close ends the parts that [function.run] does not end.
+// close ends the parts that run does not end.
 func (f *function) close() {
 	f.end()
 	if f.snapshot != nil {
@@ -273,7 +272,7 @@ func (f *function) close() {
 	}
 }
 
-// stop drains and ends the runtime, or kills it at [Config.Kill]. If another worker can continue with it, it is drained and left running.
+// stop drains and ends the runtime, or leaves it running if another worker can continue with it.
 func (f *function) stop(kill func()) {
 	stopped := make(chan struct{})
 	go func() {
@@ -282,7 +281,7 @@ func (f *function) stop(kill func()) {
 		if f.shim != nil && f.shim.Peers() > 0 {
 			end = f.supervisor.Leave
 		}
-		_, _ = end(context.Background(), control.StopRequest{Drain: f.cfg.Drain}) // always succeeds
+		_, _ = end(context.Background(), control.StopRequest{Drain: f.cfg.Drain})
 	}()
 	select {
 	case <-stopped:
@@ -300,7 +299,7 @@ func (s serving) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastAnswers)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {
-		_ = s.Close() // cuts the remaining requests
+		_ = s.Close()
 	}
 }
 
@@ -363,7 +362,7 @@ func removeStale(path string) error {
 		return errors.New("there is a file that is no socket; choose another path or remove it")
 	}
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		_ = c.Close() // only to see whether somebody listens
+		_ = c.Close()
 		return errors.New("another process listens there; stop it or choose another path")
 	}
 	return os.Remove(path)
@@ -380,7 +379,7 @@ func (f *function) serveMetrics(ctx context.Context) {
 	})
 }
 
-// aside serves at a second address until ctx ends. Failures are only logged: the instance's task is to serve its model.
+// aside serves at a second address until ctx ends. Failures are only logged.
 func aside(ctx context.Context, log *slog.Logger, what, at string, handler http.HandlerFunc) {
 	log = log.With("listen", at)
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at)

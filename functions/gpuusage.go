@@ -17,7 +17,6 @@ import (
 // envUsage names a file with the memory in use, a JSON object of bytes by UUID, for accelerators that nvidia-smi does not know.
 const envUsage = "ROUSE_ACCELERATOR_MEMORY"
 
-// gpuUsage returns the memory in use of each visible GPU.
 func gpuUsage(ctx context.Context) (map[api.DeviceID]api.Bytes, error) {
 	if file := os.Getenv(envUsage); file != "" {
 		raw, err := os.ReadFile(file)
@@ -40,7 +39,6 @@ func gpuUsage(ctx context.Context) (map[api.DeviceID]api.Bytes, error) {
 	return parseUsage(out)
 }
 
-// parseUsage reads lines of UUID and MiB.
 func parseUsage(out []byte) (map[api.DeviceID]api.Bytes, error) {
 	used := map[api.DeviceID]api.Bytes{}
 	for line := range bytes.Lines(out) {

@@ -189,7 +189,6 @@ func answerCall[T any](w http.ResponseWriter, r *http.Request, call func(context
 	api.Answer(w, status, err)
 }
 
-// logs writes the runtime's last lines and, with follow, all further ones.
 func (f *function) logs(w http.ResponseWriter, r *http.Request) {
 	tail := -1
 	if text := r.FormValue("tail"); text != "" {
@@ -227,7 +226,7 @@ func (f *function) logs(w http.ResponseWriter, r *http.Request) {
 // loadEvery is the time between two samples of the load, and so the least between two reports.
 const loadEvery = time.Second
 
-// loadWatch reports the load of a runtime that has requests, and asks an idle one nothing.
+// loadWatch reports the load of a runtime that has requests.
 //
 //  1. A request enters an empty runtime: the watch begins.
 //  2. Each second, if requests run or several came and went, it reads the runtime's metrics and reports large changes.
@@ -281,7 +280,7 @@ func (w *loadWatch) run(ctx context.Context) {
 	}
 }
 
-// lookEvery is the time between two checks of the adapters of a server that others started: its owner may load some.
+// lookEvery is the time between two checks of the adapters of a server that others started.
 const lookEvery = 10 * time.Second
 
 func (f *function) watchBrought(ctx context.Context) {

@@ -25,7 +25,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/shim"
 )
 
-// Instance is an instance that runs in this process: [Run] as a Go value. Its methods are safe for many goroutines.
+// Instance is an instance in this process. Its methods are safe for many goroutines.
 type Instance struct {
 	// End starts to end the instance and returns at once: requests finish within the configured drain.
 	End func()
@@ -37,8 +37,8 @@ type Instance struct {
 	err      error // written before exited is closed
 }
 
-// Start starts an instance in this process and returns at once. Requests come by [Instance.RoundTrip], and at cfg.Listen if that is set.
-// Start takes over parent, a shim for the runtime; nil: cfg.Keep says how to start one.
+// Start returns at once. Requests come by [Instance.RoundTrip], and at cfg.Listen if that is set. Start takes over parent, a shim for the
+// runtime; nil: cfg.Keep says how to start one.
 func Start(cfg Config, parent *shim.Client) (*Instance, error) {
 	err := cfg.Validate()
 	var listener net.Listener
@@ -74,7 +74,7 @@ func Start(cfg Config, parent *shim.Client) (*Instance, error) {
 	return i, nil
 }
 
-// begin creates an instance that does not share its runtime. It takes over listener and parent; both may be nil.
+// begin takes over listener and parent; both may be nil.
 func begin(ctx context.Context, cfg Config, listener net.Listener, parent *shim.Client) (f *function, run func(context.Context) error, err error) {
 	clean, err := prepare(&cfg)
 	release := func() {
@@ -142,9 +142,8 @@ func (i *Instance) RoundTrip(r *http.Request) (*http.Response, error) {
 	return roundTrip(i.function, r, i.function.cfg.Logger)
 }
 
-// roundTrip has h answer r without a connection. h runs as a coroutine of the goroutine that reads the answer: it runs while the reader
-// waits, and pauses when it has written enough or flushes. h must call its ResponseWriter in the goroutine that it was called in. A panic
-// ends only the answer.
+// roundTrip has h answer r without a connection. h runs as a coroutine of the answer's reader: it runs while the reader waits, and pauses
+// when it has written enough or flushes. h must call its ResponseWriter in the goroutine that it was called in.
 func roundTrip(h http.Handler, r *http.Request, log *slog.Logger) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	w := &answer{header: make(http.Header, 8), declared: -1, head: r.Method == http.MethodHead, cancel: cancel}
@@ -250,10 +249,9 @@ func (w *answer) serve(h http.Handler, r *http.Request, log *slog.Logger) {
 	}
 }
 
-// Header implements [http.ResponseWriter].
 func (w *answer) Header() http.Header { return w.header }
 
-// WriteHeader implements [http.ResponseWriter]. Interim answers are dropped.
+// WriteHeader drops interim answers.
 func (w *answer) WriteHeader(status int) {
 	if w.sent != nil || status < http.StatusOK {
 		return
@@ -264,7 +262,6 @@ func (w *answer) WriteHeader(status int) {
 	}
 }
 
-// Write implements [http.ResponseWriter].
 func (w *answer) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	switch {
@@ -291,7 +288,7 @@ func (w *answer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// give delivers the buffer, and reports whether there still is a reader.
+// give reports whether there still is a reader.
 func (w *answer) give() bool {
 	w.left = !w.yield(w.buf)
 	w.buf = w.buf[:0] // the reader asks for more only after it has read all
@@ -321,7 +318,6 @@ type answerBody struct {
 	err error
 }
 
-// Read implements [io.Reader].
 func (b *answerBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -347,7 +343,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close implements [io.Closer]. It returns after the handler has.
+// Close returns after the handler has.
 func (b *answerBody) Close() error {
 	b.cancel() // also ends a Read
 	b.mu.Lock()

@@ -20,7 +20,7 @@ import (
 
 const patience = 3 * time.Second
 
-// entry is the handler of an instance that joins a control plane. It answers "loading" until the instance knows its function.
+// entry answers "loading" until the instance knows its function.
 type entry struct {
 	cfg   Config
 	agent *registrar
@@ -93,7 +93,7 @@ func newAgent(cfg Config, e *entry) (*registrar, error) {
 	})
 }
 
-// live waits until the instance knows its function, and runs it. After an error the server still runs.
+// live runs the instance. After an error the server still runs.
 func (e *entry) live(ctx context.Context, door serving) error {
 	cfg := e.cfg
 	clean, err := prepare(&cfg) // while the control plane answers
@@ -112,7 +112,7 @@ func (e *entry) live(ctx context.Context, door serving) error {
 	known, err := e.known(ctx)
 	if err != nil {
 		door.shutdown()
-		return nil // it was told to end
+		return nil
 	}
 	cfg = cfg.learn(e.agent.Answer())
 	if e.agent.Answer().Role == control.RoleRequester {
@@ -150,7 +150,6 @@ func (e *entry) live(ctx context.Context, door serving) error {
 	return err
 }
 
-// learn returns the configuration with the control plane's answer, under the instance's own settings.
 func (c Config) learn(a control.RegisterAnswer) Config {
 	fn := a.Function
 	if c.Join.Merge != nil {
@@ -184,7 +183,7 @@ func (e *entry) known(ctx context.Context) (bool, error) {
 			return false, nil
 		case <-enough:
 			if enough = nil; e.agent.Wrong() {
-				continue // the agent logs the reason; wait to be ended
+				continue // wait to be ended
 			}
 			e.cfg.Logger.Warn("control plane does not answer: running by the command line, and still trying to join", "control", e.cfg.Join.Control, "error", e.agent.Reason())
 			return false, nil
@@ -233,7 +232,6 @@ func (e *entry) loading() *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the instance asks its control plane what it is").WithRetryAfter(time.Second)
 }
 
-// refuse writes an error that says that no runtime has seen the request.
 func refuse(w http.ResponseWriter, r *http.Request, err *api.Error) {
 	w.Header().Set(control.HeaderRefused, err.Code)
 	api.WriteErrorTo(w, r, err)

@@ -16,16 +16,15 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
-// models fetches the model, and adapters given as references. It is safe for many goroutines: adapters are registered while a start
-// fetches.
+// models is safe for many goroutines: adapters are registered while a start fetches.
 type models struct {
 	spec     api.Runtime
 	open     func() (*fetch.Cache, error)
-	progress func(fetch.Progress) // nil: none
+	progress func(fetch.Progress)
 	placed   bool
 
 	mu   sync.Mutex             // guards held
-	held map[string]fetch.Model // not to be evicted, by reference, and the folder Compiled; nil: the instance has ended
+	held map[string]fetch.Model // by reference, and the folder Compiled; nil: the instance has ended
 }
 
 // here reports whether the model needs no fetch: it is a path, or the runtime or its owner loads it.
@@ -57,8 +56,8 @@ func newModels(cfg Config) (*models, error) {
 	return m, nil
 }
 
-// tiles returns the folder for weights that our own engine has repacked, inside the cache of models if the configuration names that:
-// instances with a common cache share them in memory. "": the engine's default folder.
+// tiles returns the folder for weights that our own engine has repacked, in the cache of models: instances with a common cache share them
+// in memory. "": the engine's default.
 func (m *models) tiles() string {
 	if m.spec.Kind != api.RuntimeEngine || !m.placed {
 		return ""
@@ -70,8 +69,8 @@ func (m *models) tiles() string {
 	return filepath.Join(cache.Dir(), "tiles")
 }
 
-// compiled returns variables that keep code that a model server compiles in the cache of models, if the configuration names that.
-// Variables that are set elsewhere win. Each function has its own folder, since compiled code is run; it is held until release.
+// compiled returns variables that keep compiled code in the cache of models. Variables that are set elsewhere win. Each function has its
+// own folder, since compiled code is run; it is held until release.
 func (m *models) compiled(ctx context.Context, name api.FunctionName) (env []string) {
 	if !m.placed || m.spec.Endpoint != "" || !slices.Contains([]string{api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeCommand}, m.spec.Kind) {
 		return nil

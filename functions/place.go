@@ -17,10 +17,9 @@ import (
 // memory is the fallback if no disk is writable: a container's root may be read-only.
 const memory = "/dev/shm"
 
-// lockName is a file in an instance's folder that its process keeps locked while it lives.
+// lockName is locked while the folder's process lives.
 const lockName = ".lock"
 
-// temporary creates a folder at the first writable place, and removes folders of dead processes there.
 func temporary() (dir string, clean func(), err error) {
 	var failed error
 	for _, at := range []string{os.TempDir(), memory} {
@@ -66,13 +65,13 @@ func sweep(at string) {
 			continue
 		}
 		if disk.TryLock(lock, disk.Exclusive) == nil {
-			_ = os.RemoveAll(dir) // leftovers do no harm
+			_ = os.RemoveAll(dir)
 		}
 		_ = lock.Close()
 	}
 }
 
-// openCache opens the cache in the given folder, else at the first writable place: the user's cache, the temporary folder, memory.
+// openCache opens the cache in the given folder, else at the first writable place.
 func openCache(cfg fetch.Config, given bool) (*fetch.Cache, error) {
 	if given {
 		return fetch.New(cfg)

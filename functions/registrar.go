@@ -25,12 +25,12 @@ const (
 	firstJoinPause, longestJoinPause = 50 * time.Millisecond, 2 * time.Second
 	// While a pod starts, Kubernetes is about to publish its address.
 	earlyJoinPause, earlyJoin = 200 * time.Millisecond, 10 * time.Second
-	joinTime                  = 5 * time.Second        // for one try to join
+	joinTime                  = 5 * time.Second
 	joinsApart                = time.Second            // between two joins
 	reportsApart              = 250 * time.Millisecond // between two reports that were asked for
 	lostAgain                 = 2 * time.Second        // until a lost event is made up for
-	joinQuiet                 = time.Second            // before the log says what stands in the way
-	joinWordsApart            = time.Minute            // between two log lines about the same thing
+	joinQuiet                 = time.Second
+	joinWordsApart            = time.Minute
 	maxJoinAnswer             = 1 << 20
 )
 
@@ -38,18 +38,18 @@ type registrarConfig struct {
 	Control api.Endpoint
 	Request control.RegisterRequest
 	Token   string
-	// ProofFile holds the request's proof, which changes; it may be missing.
+	// ProofFile's content changes; it may be missing.
 	ProofFile string
 	Base      http.RoundTripper
-	// Report makes the instance post its status. It must not block, and may be called before there is anything to report.
+	// Report must not block, and may be called before there is anything to report.
 	Report func()
 	// Told is called after each join, before the report.
 	Told   func(control.RegisterAnswer)
 	Logger *slog.Logger
 }
 
-// registrar registers an instance at a cluster's control plane, learns the function from it, and keeps the instance registered. Run is
-// called once; all other methods are safe for many goroutines and don't block.
+// registrar registers an instance at a cluster's control plane, and keeps it registered. Run is called once; all other methods are safe
+// for many goroutines and don't block.
 //
 //  1. Run posts a [control.RegisterRequest] until it is answered, and logs what stands in the way.
 //  2. The first answer closes Joined. The instance posts its events through Transport.
@@ -107,7 +107,6 @@ func (a *registrar) Reason() error {
 	return a.reason
 }
 
-// Wrong reports whether the control plane has found the revision invalid.
 func (a *registrar) Wrong() bool {
 	refused, is := errors.AsType[*api.Error](a.Reason())
 	return is && refused.Status == http.StatusUnprocessableEntity
@@ -142,10 +141,10 @@ func (a *registrar) Run(ctx context.Context) {
 	}
 }
 
-// stay reports when there is reason to. It returns true if the control plane has forgotten the instance, false when ctx ends.
+// stay returns true if the control plane has forgotten the instance, false when ctx ends.
 func (a *registrar) stay(ctx context.Context) bool {
 	select {
-	case <-a.again: // about an event from before the join
+	case <-a.again: // from before the join
 	default:
 	}
 	var due time.Time // of the next report; zero: none
@@ -183,7 +182,6 @@ func (a *registrar) stay(ctx context.Context) bool {
 	}
 }
 
-// join tries until it is answered, refused for good, or ctx ends.
 func (a *registrar) join(ctx context.Context) (control.RegisterAnswer, error) {
 	began, said, last := time.Now(), time.Time{}, ""
 	for wait := firstJoinPause; ; wait *= 2 {
@@ -272,7 +270,6 @@ func (a *registrar) Transport() http.RoundTripper { return watchedTransport{a} }
 
 type watchedTransport struct{ *registrar }
 
-// RoundTrip implements [http.RoundTripper].
 func (w watchedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+w.cfg.Token)

@@ -20,14 +20,14 @@ import (
 
 // Paths of llm-d's dual-pods requester. All but /ready require the instance's token. Other paths go to the provider.
 const (
-	pathAccelerators = "/v1/dual-pods/accelerators"             // GET: UUIDs, a JSON list
+	pathAccelerators = "/v1/dual-pods/accelerators"
 	pathMemoryUsage  = "/v1/dual-pods/accelerator-memory-usage" // GET: bytes in use by UUID, by any process
 	pathBecomeReady  = "/v1/become-ready"                       // POST, as the next: sets the answer of /ready
 	pathUnready      = "/v1/become-unready"
-	pathReady        = "/ready"           // GET: 200 or 503
-	pathSetLog       = "/v1/set-log"      // POST ?startPos=N: the provider's log from byte N on
-	pathProxy        = "/v1/proxy/config" // GET, PUT: where other requests go
-	pathRelease      = "/v1/release"      // POST: the claim may go (not in llm-d's)
+	pathReady        = "/ready"
+	pathSetLog       = "/v1/set-log" // POST ?startPos=N: the provider's log from byte N on
+	pathProxy        = "/v1/proxy/config"
+	pathRelease      = "/v1/release" // POST: the claim may go (not in llm-d's)
 )
 
 // maxPiece bounds one piece of the provider's log, maxAddress other bodies.
@@ -35,11 +35,10 @@ const maxPiece, maxAddress = 4 << 20, 64 << 10
 
 type requesterConfig struct {
 	Devices []api.DeviceID
-	// Authorize returns an *[api.Error] unless a request comes from the control plane.
+	// Authorize returns an *[api.Error] unless the control plane asks.
 	Authorize func(*http.Request) error
 	// Usage measures the memory in use on all visible devices; nil: [gpuUsage].
-	Usage func(context.Context) (map[api.DeviceID]api.Bytes, error)
-	// Output receives the provider's log.
+	Usage     func(context.Context) (map[api.DeviceID]api.Bytes, error)
 	Output    io.Writer
 	Transport http.RoundTripper
 	// Changed must not block.
@@ -47,14 +46,14 @@ type requesterConfig struct {
 	Logger  *slog.Logger
 }
 
-// providerAddress is where other requests go. Zero: nowhere.
+// providerAddress may be zero: nowhere.
 type providerAddress struct {
 	Address string `json:"address"`
 	Port    int    `json:"port"`
 }
 
-// requester runs in a pod that claims GPUs for another pod. It reports its GPUs, answers readiness probes on behalf of the pod that runs
-// the model, and holds the claim until it is released. All methods are safe for many goroutines; Run is called once.
+// requester runs in a pod that claims GPUs for another pod. It answers readiness probes on behalf of the pod that runs the model, and
+// holds the claim until it is released. All methods are safe for many goroutines; Run is called once.
 //
 //  1. The pod has joined and was told that it is a requester: nothing is started.
 //  2. It is bound: it gets the provider's address and becomes ready.
@@ -89,7 +88,6 @@ func newRequester(cfg requesterConfig) *requester {
 	return r
 }
 
-// Ready reports whether a provider serves under this claim.
 func (r *requester) Ready() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,7 +191,7 @@ func (r *requester) answerReady(w http.ResponseWriter) {
 	}
 }
 
-// log writes the new part of the provider's log. Pieces may overlap and repeat.
+// Pieces of the log may overlap and repeat.
 func (r *requester) log(w http.ResponseWriter, req *http.Request) error {
 	start, err := strconv.ParseInt(req.URL.Query().Get("startPos"), 10, 64)
 	if err != nil || start < 0 {

@@ -82,7 +82,6 @@ type snapshotRecord struct {
 // useless reports whether the last restore failed or was no faster than a usual start.
 func (r snapshotRecord) useless() bool { return r.Load > 0 && r.Restore >= r.Load }
 
-// Restore implements [supervise.Snapshots].
 func (s *snapshot) Restore(l runtime.Launch, start func(process.Spec) (supervise.Child, error), lines func([]byte)) (child supervise.Child, of supervise.Saved) {
 	s.launch, s.record = l, snapshotRecord{}
 	raw, err := os.ReadFile(s.path("snapshot.json"))
@@ -120,7 +119,6 @@ func (s *snapshot) Restore(l runtime.Launch, start func(process.Spec) (supervise
 	return child, s.record.Saved
 }
 
-// Restored implements [supervise.Snapshots].
 func (s *snapshot) Restored(took time.Duration, failed error) {
 	if s.record.Restore = took; failed != nil {
 		s.record.Restore = s.record.Load
@@ -132,7 +130,6 @@ func (s *snapshot) Restored(took time.Duration, failed error) {
 	s.write()
 }
 
-// Save implements [supervise.Snapshots].
 func (s *snapshot) Save(ctx context.Context, memory api.Bytes, of supervise.Saved) error {
 	if s.record.useless() {
 		return nil
@@ -171,16 +168,14 @@ func (s *snapshot) Save(ctx context.Context, memory api.Bytes, of supervise.Save
 	return nil
 }
 
-// criu runs criu so that only this user can read its files.
 func (s *snapshot) criu(ctx context.Context, args ...string) error {
 	return exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", `umask 077; exec "$0" "$@"`, s.program}, args...)...).Run()
 }
 
-// clear removes the record first, then all other files.
 func (s *snapshot) clear() {
 	_ = os.Remove(s.path("snapshot.json"))
 	_ = os.RemoveAll(s.dir)
-	_ = os.Mkdir(s.dir, 0o700) // the next write reports a failure
+	_ = os.Mkdir(s.dir, 0o700)
 }
 
 func (s *snapshot) reportRecord() {
@@ -191,7 +186,6 @@ func (s *snapshot) reportRecord() {
 	s.report(now)
 }
 
-// write writes and reports the record.
 func (s *snapshot) write() {
 	s.reportRecord()
 	raw, _ := json.Marshal(s.record)
@@ -202,7 +196,7 @@ func (s *snapshot) write() {
 
 func (s *snapshot) path(name string) string { return filepath.Join(s.dir, name) }
 
-// firstError returns the first error in a log of criu, beside a harmless one.
+// firstError skips a harmless error.
 func firstError(path string) string {
 	raw, _ := os.ReadFile(path)
 	for line := range strings.Lines(string(raw)) {

@@ -25,8 +25,7 @@ type userHandlerConfig struct {
 	Command []string
 	// Env is the inherited environment. Added are PORT, where the program must listen at 127.0.0.1, ROUSE_RUNTIME_URL, where the runtime
 	// answers, OPENAI_BASE_URL and OPENAI_API_KEY, the same for the official clients, and ROUSE_MODEL_NAME.
-	Env []string
-	// Runtime answers the client paths, for the inner door.
+	Env     []string
 	Runtime http.Handler
 	Model   api.ModelName
 	Log     *process.Log
@@ -52,8 +51,8 @@ const (
 
 const handlerTail = 5
 
-// userHandler runs a user's program for pre- and post-processing between the clients and the runtime. Requests go to the program ($PORT),
-// and from there through our inner door ($ROUSE_RUNTIME_URL) to the runtime. It is safe for many goroutines.
+// userHandler runs a user's program between the clients and the runtime. Requests go to the program ($PORT), and from there through our
+// inner door ($ROUSE_RUNTIME_URL) to the runtime. It is safe for many goroutines.
 //
 //  1. Run starts the program. Once its port accepts a connection it gets the requests of clients, see Base.
 //  2. If it ends, or never listens, requests are refused with 503 and control.HeaderRefused, so that they are held. It is started again
@@ -63,13 +62,13 @@ const handlerTail = 5
 // The inner door passes only the client paths, and requires a key that is new for each start of the function.
 type userHandler struct {
 	cfg userHandlerConfig
-	key string // of the inner door
+	key string
 
 	mu      sync.Mutex    // guards the fields below
 	failed  int           // starts that failed in a row
-	base    string        // URL of the program; empty while it is not ready
-	why     *api.Error    // why it is not ready, for clients
-	reason  error         // the same for the operator, with the last output
+	base    string        // empty while the program is not ready
+	why     *api.Error    // for clients
+	reason  error         // for the operator
 	changed chan struct{} // closed and replaced when base or why changes
 }
 
@@ -105,10 +104,9 @@ func (h *userHandler) Base() (base string, refused *api.Error) {
 	return h.base, h.why
 }
 
-// mostHandlerStarts is how many starts in a row may fail before Await gives up.
 const mostHandlerStarts = 3
 
-// Await blocks until the program is ready, ctx ends, or it has failed mostHandlerStarts times in a row.
+// Await blocks until the program is ready, ctx ends, or mostHandlerStarts starts in a row have failed.
 func (h *userHandler) Await(ctx context.Context) error {
 	for {
 		h.mu.Lock()
@@ -128,7 +126,6 @@ func (h *userHandler) Await(ctx context.Context) error {
 	}
 }
 
-// become sets the program's URL, or why it is not ready, for clients and (reason) for the operator.
 func (h *userHandler) become(base string, why *api.Error, reason error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -141,7 +138,7 @@ func (h *userHandler) become(base string, why *api.Error, reason error) {
 	h.changed = make(chan struct{})
 }
 
-// Run keeps the program running until ctx ends. When it returns nothing of it is left.
+// Run returns when ctx has ended and nothing of the program is left.
 func (h *userHandler) Run(ctx context.Context) error {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -220,7 +217,6 @@ func (h *userHandler) once(ctx context.Context, runtime string) (ready time.Dura
 	}
 }
 
-// awaitPort waits until the program accepts a connection. Its pauses grow with the time waited.
 func (h *userHandler) awaitPort(ctx context.Context, p handlerProgram, address string) error {
 	began := time.Now()
 	for {

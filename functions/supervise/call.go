@@ -11,20 +11,20 @@ import (
 )
 
 type goal struct {
-	state api.State // Awake, Asleep or Gone
+	state api.State
 	level api.Level // of Asleep
 }
 
 type call struct {
 	goal  goal
-	grant api.Grant     // of a wake
-	trace api.Trace     // of a wake
+	grant api.Grant
+	trace api.Trace
 	epoch uint64        // of a wake or sleep
 	drain time.Duration // of a sleep or stop
 	move  bool          // of a sleep or stop: see machine.moves
-	leave bool          // of a stop: the runtime goes on
-	fence bool          // only the epoch counts
-	// answer receives nil or the refusal once. It has room for one: the caller may have left.
+	leave bool
+	fence bool // only the epoch counts
+	// receives nil or the refusal once; room for one: the caller may have left
 	answer chan error
 }
 
@@ -159,8 +159,8 @@ func (w *callers) Wake(ctx context.Context, g api.Grant) (api.InstanceStatus, er
 	return w.submit(ctx, &call{goal: goal{state: api.Awake}, grant: g, epoch: g.Epoch, trace: api.TraceOf(ctx)})
 }
 
-// Sleep drains the runtime and puts it to sleep, or deepens its sleep. If requests outlast r.Drain, or ctx ends during the drain, the
-// runtime stays awake (409 busy). With r.Move, a [runtime.Mover] ends its requests once all of them can continue at another instance.
+// Sleep drains the runtime and puts it to sleep, or deepens its sleep. If requests outlast r.Drain, or ctx ends meanwhile, it stays awake
+// (409 busy). With r.Move, a [runtime.Mover] ends its requests once all of them can continue at another instance.
 func (w *callers) Sleep(ctx context.Context, r control.SleepRequest) (api.InstanceStatus, error) {
 	return w.submit(ctx, &call{goal: goal{api.Asleep, r.Level}, epoch: r.Epoch, drain: r.Drain, move: r.Move})
 }
@@ -226,7 +226,7 @@ func (w *callers) answer(state api.State, err error) {
 	})
 }
 
-// settle answers the calls whose goal is reached and, once the wanted state is, those whose goal that does not fulfil.
+// settle answers the calls whose goal is reached, and those that a newer one overtook.
 func (w *callers) settle(is, wanted goal) {
 	final := is.reaches(wanted)
 	w.waiting = slices.DeleteFunc(w.waiting, func(c *call) bool {

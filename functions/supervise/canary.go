@@ -30,10 +30,9 @@ type adapter struct {
 	since time.Time
 }
 
-// answers are the expected answers of adapters; nil: not asked yet.
+// nil: not asked yet
 type answers map[adapter]*runtime.Answer
 
-// learnAll asks for the answers that are not known yet.
 func (o *operation) learnAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, canaryTimeout)
 	defer cancel()
@@ -92,8 +91,7 @@ func (o *operation) compareAdapters(ctx context.Context) error {
 	return nil
 }
 
-// compare asks once more if got is not the wanted answer. If that differs too, it reloads the weights, and returns an error unless that
-// helps.
+// compare asks once more if got is not the wanted answer, and then reloads the weights. It returns an error unless that helps.
 func (o *operation) compare(ctx context.Context, adapter api.ModelName, want *runtime.Answer, got runtime.Answer) error {
 	if want == nil || !want.Known() || !got.Known() || want.Agrees(got) {
 		return nil
@@ -122,8 +120,7 @@ func (o *operation) compare(ctx context.Context, adapter api.ModelName, want *ru
 	return changed
 }
 
-// awaitSuspect waits until a sidecar that answered differently after its sleep answers as before or has restarted, which a refused
-// connection shows.
+// awaitSuspect waits until a sidecar answers as before its sleep or has restarted, which a refused connection shows.
 func (o *operation) awaitSuspect(ctx context.Context) error {
 	if err := o.cfg.Runtime.Probe(ctx, o.launch.Endpoint); refusedConnection(err) {
 		o.canary, o.adapters = nil, nil
@@ -144,7 +141,7 @@ func (o *operation) awaitSuspect(ctx context.Context) error {
 type canary struct {
 	answer     *runtime.Answer // nil: not asked yet; unknown: nothing is compared
 	adapters   answers
-	mismatches int  // wakes with a different answer
+	mismatches int
 	suspect    bool // a sidecar with a different answer: the canary decides whether it is awake
 }
 
@@ -198,7 +195,7 @@ func (g *Gate) try(e api.Endpoint) {
 	g.turn()
 }
 
-// endValidation ends a validation under way; nil validates the runtime. g.mu is held.
+// endValidation validates the runtime if refused is nil. g.mu is held.
 func (g *Gate) endValidation(refused *api.Error) {
 	t := g.validation
 	if t == nil {
@@ -220,7 +217,7 @@ func (g *Gate) pass() {
 	g.endValidation(nil)
 }
 
-// clear ends a validation under way against the runtime, and blocks until all its requests have left.
+// clear ends a validation against the runtime, and blocks until all its requests have left.
 func (g *Gate) clear(ctx context.Context, why *api.Error) error {
 	g.mu.Lock()
 	idle := g.idle

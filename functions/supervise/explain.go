@@ -40,7 +40,7 @@ func lasting(err error) bool {
 	return runtime.Permanent(err) || errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 }
 
-// hearOut waits briefly for the runtime to log a permanent failure, whose answer may come before the log line.
+// hearOut waits briefly for a permanent failure in the log: the answer may come first.
 func hearOut(ctx context.Context, log *process.Log) {
 	for pause := time.Millisecond; pause < 200*time.Millisecond && runtime.Hopeless(log.Message(math.MaxInt)) == ""; pause *= 2 {
 		if bell.Sleep(ctx, pause) != nil {
@@ -71,7 +71,6 @@ func because(err error, log *process.Log) string {
 
 var exitModel = fmt.Sprintf("exit status %d", api.ExitModel)
 
-// exitShell are a shell's statuses when it can't execute a program, or does not find it.
 var exitShell = []string{"exit status 126", "exit status 127"}
 
 // adviseExit advises on a runtime that ended before its first token; hopeless: another start would end the same way.

@@ -12,8 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/fair"
 )
 
-// Gate counts the requests in the runtime and admits new ones only while it is awake and has room. It is safe for many goroutines. Only
-// EnterBehind and EnterInTurn block.
+// Gate admits requests only while the runtime is awake and has room. It is safe for many goroutines. Only EnterBehind and EnterInTurn
+// block.
 type Gate struct {
 	limit int
 
@@ -28,9 +28,9 @@ type Gate struct {
 	last       string     // of the runtime that the requests are in
 	refusal    *api.Error
 	back       reopening
-	validation *validation // nil: none
+	validation *validation
 	turns      fair.Queue
-	shares     fair.Shares[fair.Client] // of those that wait or run
+	shares     fair.Shares[fair.Client]
 	running    int
 	movables   int  // running requests that can move to another instance
 	moving     bool // they are being ended for that
@@ -124,7 +124,7 @@ type turn struct {
 	control.Turn
 	item    fair.Item
 	entered time.Time
-	given   bool // another one gives way for it
+	given   bool
 	// closed, once base or refused is set, by the goroutine that takes the turn out of the queue
 	admitted chan struct{}
 	base     string
@@ -207,7 +207,7 @@ func (g *Gate) enter(base string) (string, *api.Error) {
 	return g.takePlace(base)
 }
 
-// takePlace is enter, whether the runtime is ready or not. g.mu is held.
+// takePlace takes a slot whether the runtime is ready or not. g.mu is held.
 func (g *Gate) takePlace(base string) (string, *api.Error) {
 	switch {
 	case base == "":
@@ -270,7 +270,7 @@ func (g *Gate) enterBehind(ctx context.Context) (base string, inside context.Con
 	return base, inside, func() *api.Error { return t.validated(inside) }, nil
 }
 
-// turn wakes those who wait for the next opening or shutting. g.mu is held.
+// g.mu is held.
 func (g *Gate) turn() {
 	if g.turned != nil {
 		close(g.turned)
@@ -289,7 +289,7 @@ func (g *Gate) Inside() (base string, refused *api.Error) {
 	return g.last, nil
 }
 
-// Refusal returns why a request would be refused now, nil while the gate is open, however many requests run.
+// Refusal is nil while the gate is open, however many requests run.
 func (g *Gate) Refusal() *api.Error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 
 const (
 	pulseTimeout = 2 * time.Second
-	// busyShare is the share of one processor above which a runtime counts as computing.
+	// of one processor, above which a runtime counts as computing
 	busyShare = 0.1
 	// Failed probes in a row that are tolerated while a runtime computes without other signs of life; patienceCounted applies if its token
 	// counter stands still, or if it has no requests.
@@ -108,7 +108,6 @@ func (s *Supervisor) checkHealth() {
 	}
 }
 
-// checkUnreachable checks at once, after a request could not connect.
 func (s *Supervisor) checkUnreachable() {
 	if s.phase == awake && s.op == nil && s.cfg.ProbeInterval > 0 {
 		s.health.last = s.gate.traffic()
@@ -185,7 +184,7 @@ type pulse struct {
 	counted bool
 	tokens  float64 // processed and generated since its start
 	timed   bool
-	cpu     time.Duration // used by its processes
+	cpu     time.Duration
 	at      time.Time
 }
 

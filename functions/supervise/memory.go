@@ -18,7 +18,6 @@ import (
 )
 
 const (
-	// for a busy runtime
 	memoryInterval = 30 * time.Second
 	gpuTimeout     = 2 * time.Second
 )
@@ -28,9 +27,9 @@ type meter struct {
 	reports  *Reports
 	measured chan measurement // unbuffered; never closed
 
-	at              time.Time // of the next measurement; zero: none
+	at              time.Time // zero: none
 	running         int
-	again           bool // others are to follow
+	again           bool
 	cut             context.CancelFunc
 	mute            bool
 	visible, hidden Child // the last child seen, and the last not seen, among the processes on GPUs
@@ -43,7 +42,7 @@ type measurement struct {
 	held  api.Bytes
 	// of held: a file that others may share
 	shared api.SharedMemory
-	found  bool // it was among the processes on GPUs
+	found  bool
 	err    error
 }
 
@@ -51,7 +50,7 @@ func newMeter(gpus func(context.Context, int) (api.Bytes, bool, error), r *Repor
 	return &meter{gpus: gpus, reports: r, measured: make(chan measurement)}
 }
 
-// next returns when the next measurement is due; zero: none, or one is under way.
+// next returns zero if there is none, or one is under way.
 func (m *meter) next() time.Time {
 	if m.running > 0 {
 		return time.Time{}
@@ -61,7 +60,7 @@ func (m *meter) next() time.Time {
 
 func (m *meter) after(d time.Duration) { m.at = time.Now().Add(d) }
 
-// start starts to measure. A measurement under way belongs to an earlier state: it is cut short, and another follows.
+// start cuts short a measurement under way, which belongs to an earlier state; another follows.
 func (m *meter) start(p *proc, now phase) {
 	m.at = time.Time{}
 	if p.child == nil {
@@ -101,8 +100,8 @@ func (m *meter) finish() {
 	}
 }
 
-// looks reports whether GPU memory can be measured. It can't if a measurement timed out once, or if the tool did not see the awake
-// runtime, as in a container.
+// looks reports whether GPU memory can be measured: not if a measurement timed out once, or if the tool did not see the awake runtime, as
+// in a container.
 func (m *meter) looks(p *proc) bool {
 	return m.gpus != nil && !m.mute && !p.attached && m.hidden != p.child
 }
@@ -118,7 +117,6 @@ func (m *meter) unmeasured(st *api.InstanceStatus, state api.State, level api.Le
 	st.Measuring = state == api.Asleep && p.child != nil && m.looks(p)
 }
 
-// take reports changes of more than a tenth.
 func (m *meter) take(r measurement, p *proc, now phase) {
 	m.running--
 	if now == awake {
@@ -146,7 +144,7 @@ func (m *meter) takeGPUs(r measurement, p *proc, now phase) {
 		m.hidden = r.child
 	}
 	if r.child != p.child || r.phase != now || m.again {
-		return // of an earlier state
+		return
 	}
 	held := api.Bytes(0)
 	if r.err == nil && (r.found || m.visible == r.child) {
@@ -197,8 +195,8 @@ type suspension struct {
 	works    bool
 	never    string
 	failures int
-	movable  bool           // the last one can be restored onto other GPUs
-	devices  []api.DeviceID // the runtime's GPUs, sorted
+	movable  bool // the last one can be restored onto other GPUs
+	devices  []api.DeviceID
 	onto     []api.DeviceID // the GPUs of the next wake; nil: the same
 	moved    bool           // devices are not those of Config.Status
 }

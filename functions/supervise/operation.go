@@ -46,25 +46,25 @@ type operation struct {
 	child     Child
 	launch    runtime.Launch
 	from      api.Level
-	level     api.Level        // of a sleep
-	own       api.Level        // of the runtime's own sleep at that level, or below a suspension; 0: none
-	old, onto []api.DeviceID   // of a wake from a suspension that moves the runtime: its GPUs; nil: they stay
-	startup   *runtime.Startup // of a start or wake
-	announced <-chan struct{}  // of a start
-	grace     time.Duration    // of an end
-	busy      bool             // of a probe: requests run
-	run       func()           // starts the goroutine
-	drained   bool             // an end of a runtime that was awake and has no requests
-	mover     runtime.Mover    // of a sleep or an end: it ends the requests
-	stopped   bool             // cancelled by the owner
-	suspect   bool             // of a start: the canary decides
-	saved     saved            // of a start
+	level     api.Level      // of a sleep
+	own       api.Level      // of the runtime's own sleep at that level, or below a suspension; 0: none
+	old, onto []api.DeviceID // of a wake from a suspension that moves the runtime: its GPUs; nil: they stay
+	startup   *runtime.Startup
+	announced <-chan struct{}
+	grace     time.Duration
+	busy      bool
+	run       func()
+	drained   bool          // an end of a runtime that was awake and has no requests
+	mover     runtime.Mover // of a sleep or an end: it ends the requests
+	stopped   bool
+	suspect   bool
+	saved     saved
 
 	// Written by the goroutine, read by the owner after the result.
-	model    string // of a fetch
+	model    string
 	patience int
 	suspends bool // the runtime's own sleep is done
-	movable  bool // of a suspension: it can be restored onto other GPUs
+	movable  bool
 	mismatch bool
 	canary   *runtime.Answer // the expected answer; of a sleep or start, also the learnt one
 	adapters answers
@@ -217,7 +217,7 @@ func (o *operation) makeReady(ctx context.Context) error {
 	return nil
 }
 
-// tell has the owner call note, unless ctx ends first.
+// tell has the owner call note.
 func (o *operation) tell(ctx context.Context, note func(*Supervisor)) {
 	select {
 	case o.notes <- note:
@@ -225,7 +225,6 @@ func (o *operation) tell(ctx context.Context, note func(*Supervisor)) {
 	}
 }
 
-// awaitStart waits for the first token: its announcement, or the answer to a probe.
 func (o *operation) awaitStart(ctx context.Context) error {
 	if o.launch.Announce != "" {
 		select {
@@ -272,7 +271,7 @@ func (s *Supervisor) finishOperation(r result) {
 		if r.err != nil {
 			s.cfg.Logger.Warn("making a snapshot failed: the next start is a usual one", "reason", r.err)
 			s.reports.SetSnapshot(api.Snapshot{Missing: r.err.Error()})
-			s.checkUnreachable() // the runtime may not have gone on
+			s.checkUnreachable()
 		}
 	}
 }
@@ -309,7 +308,7 @@ func (s *Supervisor) finishStart(op *operation, r result) {
 	}
 }
 
-// wakeUnsure wakes a runtime that may sleep at level, its own sleep at own, or be awake.
+// level and own are those of the sleep, if the runtime sleeps.
 func (s *Supervisor) wakeUnsure(level, own api.Level) {
 	s.phase, s.proc.level, s.proc.own = waking, level, own
 	s.coming.step(api.StepWaking)
@@ -363,7 +362,6 @@ func (s *Supervisor) prepareModel() {
 	s.beginOperation(opFetch)
 }
 
-// reportShare returns a function that passes a share on at most each progressInterval.
 func (o *operation) reportShare(ctx context.Context) func(float64) {
 	var mu sync.Mutex // guards last: parts of a model arrive concurrently
 	var last time.Time

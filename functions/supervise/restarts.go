@@ -14,17 +14,17 @@ const (
 	firstPause   = 100 * time.Millisecond // before a restart; doubles
 	longestPause = 10 * time.Second
 	maxFailures  = 3
-	maxSlow      = 7 // starts that the server itself gave up because the machine is busy
+	maxSlow      = 7 // starts that the server gave up on a busy machine
 )
 
 type restarts struct {
-	log        *process.Log  // its last lines explain a failure
-	backoff    time.Duration // the last pause before a restart
+	log        *process.Log // its last lines explain a failure
+	backoff    time.Duration
 	retryAt    time.Time
 	failures   int // starts and wakes that failed in a row
 	gaveUp     bool
-	noRoom     bool // the last of them failed for want of GPU memory
-	slow       int  // starts that were too slow for the server, since it was awake
+	noRoom     bool
+	slow       int
 	message    string
 	count      int
 	awakeSince time.Time
@@ -40,7 +40,6 @@ func (r *restarts) awoke(now time.Time) {
 	r.failures, r.slow, r.gaveUp, r.noRoom, r.message, r.awakeSince = 0, 0, false, false, "", now
 }
 
-// tooSlow reports whether the server gave up because the machine is busy, and is to be started again at once.
 func (r *restarts) tooSlow() bool {
 	if r.slow >= maxSlow || !runtime.TooSlow(r.log.Message(math.MaxInt)) {
 		return false
@@ -49,8 +48,7 @@ func (r *restarts) tooSlow() bool {
 	return true
 }
 
-// failedToCome counts a failed start or wake, and reports whether it was the last attempt: then the runtime is given up, unless others
-// restart it.
+// failedToCome reports whether it was the last attempt: then the runtime is given up, unless others restart it.
 func (r *restarts) failedToCome(permanent, attached, noRoom bool) (last bool) {
 	r.failures++
 	last = permanent || r.failures >= maxFailures
@@ -71,14 +69,14 @@ func (r *restarts) failed(now time.Time, awake bool, reason string) {
 }
 
 type proc struct {
-	child    Child // nil: none
+	child    Child
 	launch   runtime.Launch
 	ended    bool      // step has not handled it yet
 	level    api.Level // of the sleep, or of the sleep that a wake ends
 	own      api.Level // of the runtime's own sleep; below level if the driver has suspended it
 	stopped  bool      // asleep without a process: the next start is a wake
-	attached bool      // a sidecar, as the last launch said
-	wasAwake bool      // since the last start
+	attached bool      // as the last launch said
+	wasAwake bool
 }
 
 // exited returns nil if there is no process, or its end is known.
@@ -97,7 +95,6 @@ func (p *proc) poll() {
 	}
 }
 
-// pid returns 0 if there is no process, or it is not ours.
 func (p *proc) pid() int {
 	if p.child == nil {
 		return 0
@@ -128,7 +125,7 @@ func (p *proc) awoke() {
 
 func (p *proc) sleepsStopped() { p.level, p.own, p.stopped = api.Level2, api.Level2, true }
 
-// depth is the deepest level that the sleep fulfils: without a process all.
+// depth is the deepest level that the sleep fulfils.
 func (p *proc) depth() api.Level {
 	if p.stopped {
 		return api.Suspended
@@ -136,10 +133,10 @@ func (p *proc) depth() api.Level {
 	return p.level
 }
 
-// took is how long the last start, wake and sleep took; 0: not known.
+// took: 0 is not known.
 type took struct{ load, wake, sleep time.Duration }
 
-// started records a start; wake: the runtime slept without a process, so it was a wake too.
+// wake: the runtime slept without a process.
 func (t *took) started(d time.Duration, wake bool) {
 	t.load = d
 	if wake {
@@ -155,10 +152,9 @@ type Note struct {
 	Level api.Level `json:"level"`
 	Own   api.Level `json:"own,omitempty"`
 	// Turning says that the runtime was told to sleep or to wake and has not answered. Level is the sleep's.
-	Turning  bool         `json:"turning,omitempty"`
-	Endpoint api.Endpoint `json:"endpoint,omitempty"`
-	Attach   bool         `json:"attach,omitempty"`
-	// The rest is as in [api.InstanceStatus].
+	Turning          bool            `json:"turning,omitempty"`
+	Endpoint         api.Endpoint    `json:"endpoint,omitempty"`
+	Attach           bool            `json:"attach,omitempty"`
 	Epoch            uint64          `json:"epoch"`
 	LoadTime         time.Duration   `json:"loadTime,omitempty"`
 	WakeTime         time.Duration   `json:"wakeTime,omitempty"`

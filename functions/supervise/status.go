@@ -40,7 +40,7 @@ func (r *Reports) change(f func(*api.InstanceStatus)) api.InstanceStatus {
 	return s
 }
 
-// changeFromOutside is change for other goroutines than the owner, which reports then. f reports whether something changed.
+// changeFromOutside is change for other goroutines than the owner. f reports whether something changed.
 func (r *Reports) changeFromOutside(f func(*api.InstanceStatus) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +82,7 @@ func (r *Reports) noProcess() {
 // firstSeq is above the numbers of earlier processes of the instance.
 func firstSeq(now time.Time) uint64 { return uint64(now.UnixMicro()) }
 
-// setAdapters reports whether the lists changed. It replaces slices and never changes them.
+// setAdapters replaces slices and never changes them.
 func setAdapters(st *api.InstanceStatus, loaded, standby []api.ModelName) bool {
 	if slices.Equal(st.Adapters, loaded) && slices.Equal(st.Standby, standby) {
 		return false
@@ -153,7 +153,7 @@ func (s *Supervisor) enterState(state api.State, stage string) {
 	s.reports.send(report)
 }
 
-// setState changes the state and returns its report, which the caller must send next.
+// The caller must send setState's report next.
 func (s *Supervisor) setState(state api.State, stage string) api.InstanceStatus {
 	level := api.LevelAwake
 	if state == api.Asleep {
@@ -178,7 +178,7 @@ func (s *Supervisor) setState(state api.State, stage string) api.InstanceStatus 
 			st.Devices = s.suspension.devices
 		}
 		if level == api.Suspended && s.suspension.movable {
-			st.Devices = nil // bound to none
+			st.Devices = nil
 		}
 		st.Suspends, st.NoSuspend = s.suspension.works, s.suspension.never
 		st.State, st.Level, st.Stage, st.Message, st.PID = state, level, stage, cmp.Or(s.restarts.message, s.without), pid
@@ -201,10 +201,10 @@ func (s *Supervisor) noteEpoch(epoch uint64) {
 
 type coming struct {
 	since   time.Time
-	startup *runtime.Startup // nil: none is under way
+	startup *runtime.Startup
 	trace   api.Trace
 	steps   []api.Step
-	span    string // of the trace that the steps belong to
+	span    string
 }
 
 func (c *coming) causedBy(t api.Trace) {

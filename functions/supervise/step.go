@@ -117,7 +117,7 @@ func (s *Supervisor) beginStart() {
 	}
 	s.proc.wasAwake = false
 	if f, can := s.cfg.Runtime.(runtime.Finder); can && s.cfg.Prepare != nil {
-		if err := f.Find(); err != nil { // before its model is fetched
+		if err := f.Find(); err != nil {
 			s.startFailed(err.Error(), runtime.Permanent(err))
 			return
 		}
@@ -241,7 +241,6 @@ func (s *Supervisor) expireDrain() {
 
 func (s *Supervisor) endProcess() { s.endProcessWithin(s.cfg.StopGrace) }
 
-// endProcessWithin leaves the process to the next supervisor if s.leaving.
 func (s *Supervisor) endProcessWithin(grace time.Duration) {
 	if s.leaving {
 		s.proc.cleared()

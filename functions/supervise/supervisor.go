@@ -14,15 +14,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/fair"
 )
 
-// phase is the owner's state; it is finer than [api.State].
 type phase int
 
 const (
-	off      phase = iota // no process
-	fetching              // no process yet
-	starting              // a process that has not generated yet
-	awake                 // the gate is open; perhaps operation probe
-	draining              // the gate is shut, requests run
+	off      phase = iota
+	fetching       // no process yet
+	starting       // a process that has not generated yet
+	awake
+	draining
 	sleeping
 	asleep
 	waking
@@ -33,13 +32,13 @@ const (
 type machine struct {
 	cfg        Config
 	phase      phase
-	state      api.State // as last reported
+	state      api.State
 	want       goal
-	epoch      uint64    // the highest seen
-	drainUntil time.Time // zero: no bound
-	moves      bool      // the drain ends movable requests once no others are left
-	leaving    bool      // the runtime is left to the next supervisor
-	hard       bool      // end at once, no SIGTERM first
+	epoch      uint64 // the highest seen
+	drainUntil time.Time
+	moves      bool // the drain ends movable requests once no others are left
+	leaving    bool // the runtime is left to the next supervisor
+	hard       bool // no SIGTERM first
 	without    string
 
 	proc     proc
@@ -65,8 +64,8 @@ type Supervisor struct {
 	reports *Reports
 	health  health
 	meter   *meter
-	mover   runtime.Mover   // nil: the runtime can't move its requests
-	op      *operation      // nil: none
+	mover   runtime.Mover
+	op      *operation
 	idle    <-chan struct{} // closed when a shut gate has no requests left
 }
 
@@ -256,7 +255,7 @@ type Config struct {
 	// of them. It returns soon after ctx ends.
 	GPUs func(ctx context.Context, pid int) (held api.Bytes, found bool, err error)
 	Log  *process.Log
-	// Report receives each change of state, in order, from one goroutine. It must not block.
+	// Report receives each change of state in order. It must not block.
 	Report func(api.InstanceStatus)
 	// Trace is the trace that the instance was started for; zero: none.
 	Trace api.Trace
@@ -319,7 +318,7 @@ func (c *Config) defaults() error {
 
 func (g *Gate) slots(t control.Turn) int { return min(max(t.Sequences, 1), g.limit) }
 
-// below returns the condition that a request's client has less than its share of the slots. g.mu is held.
+// g.mu is held.
 func (g *Gate) below() func(*fair.Item) bool {
 	share := g.shares.Share(g.limit)
 	return func(i *fair.Item) bool { return g.shares.Slots(i.Client) < share }
