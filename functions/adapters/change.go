@@ -116,8 +116,8 @@ func (r *Registry) register(ctx context.Context, name api.ModelName, path string
 	return a, nil
 }
 
-// bringIn loads a new adapter, or leaves it on standby if all others are in use. A removed one of the same name that is still loaded is
-// unloaded first, if no request uses it.
+// bringIn loads a new adapter, or leaves it on standby. A removed one of the same name that is still loaded is unloaded first, if no
+// request uses it.
 func (r *Registry) bringIn(ctx context.Context, e api.Endpoint, a *Adapter) error {
 	r.mu.Lock()
 	before, used := slices.Contains(r.unload, a.Name), r.use.running[a.Name] > 0
@@ -142,7 +142,6 @@ func (r *Registry) bringIn(ctx context.Context, e api.Endpoint, a *Adapter) erro
 	return r.load(ctx, e, a)
 }
 
-// draft returns the adapter as it is if it is loaded, else as it would be registered now.
 func (r *Registry) draft(name api.ModelName, path string, declared bool) (Adapter, api.Endpoint, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

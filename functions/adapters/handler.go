@@ -12,7 +12,7 @@ import (
 
 const maxBody = 64 << 10
 
-// Path is the shortest path of [Registry.ServeHTTP]; the others are below it.
+// Path is the shortest path of [Registry.ServeHTTP].
 const Path = "/adapters"
 
 const prefix = Path + "/"
@@ -53,9 +53,8 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 type info struct {
 	Config struct {
-		Enabled bool `json:"enabled"`
-		// MaxActiveAdapters is how many can be active at once; 0: unknown.
-		MaxActiveAdapters int `json:"maxActiveAdapters,omitempty"`
+		Enabled           bool `json:"enabled"`
+		MaxActiveAdapters int  `json:"maxActiveAdapters,omitempty"`
 	} `json:"config"`
 	State struct {
 		ActiveAdapters []api.ModelName `json:"activeAdapters"`

@@ -37,10 +37,10 @@ type Config struct {
 	// No adapter may have these names.
 	Model   api.ModelName
 	Aliases []api.ModelName
-	// Root is the folder that adapters must lie in; empty: none can be registered, and the paths of declared ones are not checked.
+	// Root is the folder that adapters must lie in; empty: none can be registered, and declared ones may lie anywhere.
 	Root     string
 	Declared []api.Adapter
-	// Fixed says that the runtime loads the declared adapters at its start and no others later.
+	// Fixed says that the runtime takes adapters only at its start.
 	Fixed  bool
 	Loader Loader
 	Gate   Gate
@@ -81,7 +81,7 @@ type Adapter struct {
 	path     string // for the runtime; empty: not resolved yet
 	declared bool   // with the function; then any path is allowed
 	required bool   // declared at the start, which fails without it
-	brought  bool   // the runtime has loaded it itself
+	brought  bool
 	created  time.Time
 }
 
@@ -91,16 +91,16 @@ type Registry struct {
 	created time.Time
 	change  chan struct{} // a lock: it holds one value while a change is under way
 
-	usable atomic.Pointer[map[string]api.ModelName] // for Of; nil: none
+	usable atomic.Pointer[map[string]api.ModelName] // nil: none
 
 	mu       sync.Mutex // guards the fields below; changes also hold change
 	adapters []Adapter
 	endpoint api.Endpoint
 	use      usage
-	told     [2][]api.ModelName // the last arguments of Changed
-	unload   []api.ModelName    // removed, and still in the runtime: it sleeps, or requests use them
-	card     *card              // the runtime's description of its model; nil: unknown
-	asked    int                // how often it was asked for the card
+	told     [2][]api.ModelName
+	unload   []api.ModelName // removed, and still in the runtime: it sleeps, or requests use them
+	card     *card           // the runtime's description of its model; nil: unknown
+	asked    int
 }
 
 // New returns a registry of the declared adapters, none of which is loaded yet.
@@ -158,7 +158,6 @@ func (r *Registry) put(a Adapter) {
 	slices.SortFunc(r.adapters, func(a, b Adapter) int { return strings.Compare(string(a.Name), string(b.Name)) })
 }
 
-// List returns the adapters sorted by name.
 func (r *Registry) List() []Adapter {
 	r.mu.Lock()
 	defer r.mu.Unlock()

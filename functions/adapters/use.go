@@ -218,15 +218,13 @@ func (r *Registry) order() []Adapter {
 }
 
 type card struct {
-	ID      api.ModelName `json:"id"`
-	Object  string        `json:"object"`
-	Created int64         `json:"created"`
-	OwnedBy string        `json:"owned_by"`
-	// Root is the name that the model is an alias of; an adapter's is its own.
-	Root   api.ModelName  `json:"root"`
-	Parent *api.ModelName `json:"parent"`
-	// MaxModelLen is the longest context, if the runtime reports it.
-	MaxModelLen int `json:"max_model_len,omitempty"`
+	ID          api.ModelName  `json:"id"`
+	Object      string         `json:"object"`
+	Created     int64          `json:"created"`
+	OwnedBy     string         `json:"owned_by"`
+	Root        api.ModelName  `json:"root"`
+	Parent      *api.ModelName `json:"parent"`
+	MaxModelLen int            `json:"max_model_len,omitempty"`
 }
 
 // Models answers GET /v1/models and GET /v1/models/{id}, whatever the state of the runtime.
@@ -270,7 +268,7 @@ func (r *Registry) cards() []card {
 	}
 	for _, a := range r.adapters {
 		if a.State == Failed {
-			continue // nobody can use it
+			continue
 		}
 		c := of(a.Name, a.Name, a.created)
 		c.Parent = &a.Parent

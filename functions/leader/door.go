@@ -70,7 +70,6 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.proxy.ServeHTTP(w, out)
 }
 
-// rewrite sends a request unchanged, including the headers that a proxy would remove or add.
 func (d *door) rewrite(r *httputil.ProxyRequest) {
 	target := *r.In.URL
 	to := socketIn(d.cfg.Dir).URL("")
@@ -126,7 +125,7 @@ func (d *door) fail(w http.ResponseWriter, r *http.Request, err error) {
 		refused = api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the request could not be passed to the worker that leads")
 	}
 	if refused.Status == http.StatusServiceUnavailable {
-		w.Header().Set(control.HeaderRefused, refused.Code) // no runtime has seen it
+		w.Header().Set(control.HeaderRefused, refused.Code)
 	}
 	d.cfg.Logger.Warn("a request was not answered", "path", r.URL.Path, "error", fmt.Errorf("pass on: %w", err))
 	api.WriteErrorTo(w, r, refused)

@@ -37,8 +37,7 @@ type Config struct {
 	// Wait is how long a request waits for a leader; 0: 10 s.
 	Wait time.Duration
 	// Drain is how long requests may finish when a follower ends; 0: 30 s.
-	Drain time.Duration
-	// Kill, when closed, ends the drain at once.
+	Drain  time.Duration
 	Kill   <-chan struct{}
 	Logger *slog.Logger
 }

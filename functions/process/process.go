@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// maxLine is the length in bytes at which a line of output is split.
+// in bytes
 const maxLine = 8 << 10
 
 // outputGrace is how long output is read after the child is gone. Only a descendant that could not be killed still holds the pipe.
@@ -40,7 +40,7 @@ type Spec struct {
 // Process is a started child.
 type Process struct {
 	cmd    *exec.Cmd
-	exited chan struct{} // closed by watch once nothing of the child remains
+	exited chan struct{} // closed by watch
 
 	status string // written before exited is closed
 
@@ -135,7 +135,7 @@ func (p *Process) signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.dead {
-		_ = syscall.Kill(-p.PID(), sig) // ESRCH: already gone
+		_ = syscall.Kill(-p.PID(), sig)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread runs functions on one thread that lives as long as the process does.
 var thread = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -56,5 +55,5 @@ func (p *Process) reap() error {
 	children.mu.Lock()
 	defer children.mu.Unlock()
 	delete(children.known, p.PID())
-	return p.cmd.Wait() // returns at once
+	return p.cmd.Wait()
 }

@@ -39,7 +39,6 @@ func KillMarked(string) {}
 
 type Held struct{}
 
-// Hold is supported on Linux only.
 func Hold(int) (*Held, error) { return nil, errLinux }
 
 func (*Held) Kill() bool { return false }

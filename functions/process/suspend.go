@@ -17,13 +17,11 @@ import (
 // Suspender has NVIDIA's driver take a process and its descendants off their GPUs, and back. The contents of their GPU memory are in host
 // memory meanwhile. Their threads run on, but calls of CUDA block.
 type Suspender struct {
-	// Program is rouse-suspend, which loads the driver's library.
 	Program string
 	// Library is the LD_LIBRARY_PATH for libcuda; empty: the system's own.
 	Library string
 }
 
-// Errors of a Suspender. Any other failure may be temporary.
 var (
 	// ErrNever means that another try would fail too.
 	ErrNever = errors.New("this can't be suspended")
@@ -81,7 +79,7 @@ func (s Suspender) Suspend(ctx context.Context, pid int) (moves bool, err error)
 
 func (d *driver) suspend(ctx context.Context, pid int) error {
 	suspended := 0
-	for { // again, for those that have begun to use CUDA meanwhile
+	for { // for those that have begun to use CUDA meanwhile
 		pids := descent(pid)
 		locked, err := d.each(ctx, pids, cudaRunning, "Lock", lockTime)
 		if err == nil && locked > 0 {
@@ -176,7 +174,7 @@ func (d *driver) answer(ctx context.Context, call string) (n int, err error) {
 		return n, err
 	case <-d.process.Exited():
 		err = fmt.Errorf("%s: %s: %s", call, d.process.Status(), d.message)
-		if d.message != "" { // it exited by itself
+		if d.message != "" {
 			err = fmt.Errorf("%w: %w", ErrNever, err)
 		}
 		return 0, err
@@ -191,7 +189,6 @@ func (d *driver) ask(ctx context.Context, call string, pid int, words ...string)
 	return d.answer(ctx, call)
 }
 
-// each makes a call for each of the processes that is in the state, and returns their number.
 func (d *driver) each(ctx context.Context, pids []int, state int, call string, words ...string) (n int, err error) {
 	for _, p := range pids {
 		now, err := d.ask(ctx, "GetState", p)

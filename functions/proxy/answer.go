@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	smallBuffer = 4 << 10  // the first buffer of a stream
+	smallBuffer = 4 << 10
 	largeBuffer = 32 << 10 // the longest event that is buffered whole
 )
 
 // serverBuffer exceeds what net/http buffers of an answer until the handler returns.
 const serverBuffer = 2 << 10
 
-// pass passes on an answer that is not a stream of events. With hold, one that fits into a buffer is read to its end first.
+// With hold, pass reads an answer that fits into a buffer to its end first.
 func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
 	from := relay.NewSource(ctx, x.moving(resp), largeBuffer, largeBuffer, nil)
 	defer from.Close()
@@ -114,8 +114,7 @@ func (x *exchange) failure(ctx context.Context, resp *http.Response) {
 	x.write(text)
 }
 
-// busy reports whether a status invites a retry. A busy runtime that answers so has not begun with the request; from an idle one the
-// status means something else.
+// A busy runtime that invites a retry has not begun with the request.
 func busy(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }
@@ -170,7 +169,7 @@ func (x *exchange) write(p []byte) bool {
 }
 
 func (x *exchange) flush() {
-	_ = x.unread.Flush(http.NewResponseController(x.w)) // a client that left is found at the next write
+	_ = x.unread.Flush(http.NewResponseController(x.w))
 }
 
 // moves tells the gate whether the request can continue at another instance from now on.
@@ -181,7 +180,6 @@ func (x *exchange) moves(is bool) {
 	}
 }
 
-// giving reports whether the runtime ended the request so that it continues elsewhere.
 func (x *exchange) giving() bool { return x.movable && x.Proxy.moves.Moving() }
 
 // giveWay refuses the request, for a retry elsewhere, if giving, and reports whether it did. Nothing was sent.

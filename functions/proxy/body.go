@@ -41,7 +41,7 @@ func (x *exchange) prepare() (*jsonfield.Object, error) {
 	} else if len(body) > 0 && !strings.Contains(kind, "json") {
 		x.r.Header.Set("Content-Type", "application/json") // vLLM and SGLang refuse the type that curl -d sends
 	}
-	if !x.cfg.Inside { // a handler is trusted
+	if !x.cfg.Inside {
 		if err := x.media(body); err != nil {
 			return nil, err
 		}
@@ -86,7 +86,7 @@ func form(kind string, body []byte) error {
 	return nil
 }
 
-// Client returns the payer of a body: the tenant that the activator names, else the client's address.
+// Client returns who pays for a body: the tenant that the activator names, else the client's address.
 func Client(r *http.Request) string {
 	if tenant := r.Header.Get(control.HeaderTenant); tenant != "" {
 		return tenant
@@ -171,8 +171,7 @@ func (x *exchange) private(h http.Header) {
 	}
 }
 
-// mediaFields have an image, a sound, a video or a file in OpenAI's, Anthropic's (source), Ollama's, vLLM's or SGLang's API. Model
-// servers fetch URLs there, and SGLang opens paths.
+// Model servers fetch URLs in mediaFields, of OpenAI's, Anthropic's (source), Ollama's, vLLM's or SGLang's API; SGLang opens paths.
 var mediaFields = strings.Fields("image_url audio_url video_url file_url image_data audio_data video_data image audio video images audios videos input_audio file_data source")
 
 // besides are top-level fields that no server searches for media.
@@ -184,7 +183,7 @@ func (x *exchange) media(body []byte) error {
 		return x.mediaForm(multipart.NewReader(bytes.NewReader(body), params["boundary"]))
 	}
 	if begin := bytes.TrimLeft(body, " \t\r\n"); len(begin) == 0 || begin[0] != '{' && begin[0] != '[' {
-		return nil // no object, whatever its type says
+		return nil
 	}
 	if !slices.ContainsFunc([]string{"mage", "udio", "ideo", "ource", "file_", `\u`}, func(s string) bool { return bytes.Contains(body, []byte(s)) }) {
 		return nil
@@ -205,7 +204,7 @@ func (x *exchange) mediaForm(r *multipart.Reader) error {
 	for {
 		part, err := r.NextRawPart()
 		if err != nil {
-			return nil // at its end, or the runtime reports the error
+			return nil
 		}
 		name, _, _ := strings.Cut(part.FormName(), "[")
 		if part.FileName() != "" || name != "url" && !slices.Contains(mediaFields, name) {
@@ -236,7 +235,7 @@ func (m *mediaReader) value(field string, depth int) error {
 	kind := token.Kind()
 	switch kind {
 	case '"':
-		if field != "" && field != "source" { // may be a client's own text field
+		if field != "" && field != "source" {
 			m.refused = checkMedia(token.String(), field, m.hosts)
 		}
 		return nil

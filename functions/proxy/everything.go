@@ -18,10 +18,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// anyPath is a path label.
 const anyPath = "/…"
 
-// mostLeft bounds how long a container may continue after its client has left.
 const mostLeft = 30 * time.Second
 
 // Below the time after which common servers close an idle connection.
@@ -40,7 +38,7 @@ func newTransports(single bool) *transports {
 }
 
 // outlive returns a context that survives the client's leave, for a request over HTTP/1. The container sees the end of its input, and the
-// request keeps its slot until the answer or [mostLeft]: else the next one would come while the container still works on this one.
+// request keeps its slot until the answer or [mostLeft], as the container still works on it.
 func (t *transports) outlive(client context.Context) (ctx context.Context, ended func()) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
 	var mu sync.Mutex
@@ -49,7 +47,7 @@ func (t *transports) outlive(client context.Context) (ctx context.Context, ended
 		mu.Lock()
 		defer mu.Unlock()
 		if half, can := conn.(interface{ CloseWrite() error }); can {
-			_ = half.CloseWrite() // fails if the container has closed it
+			_ = half.CloseWrite()
 		}
 	}
 	stop := context.AfterFunc(client, func() {
@@ -81,9 +79,8 @@ func (t *transports) RoundTrip(r *http.Request) (*http.Response, error) {
 
 type overHTTP2 struct{}
 
-// serveEverything passes on a request of any path to a runtime that is no model server, or a WebSocket of the Realtime API. Bodies stream
-// both ways, connections may be upgraded, and HTTP/2 without TLS stays HTTP/2. While the runtime is not up, the kubelet's probes get 200:
-// a container must not restart because it sleeps.
+// serveEverything passes on a request of any path. Bodies stream both ways, connections may be upgraded, and HTTP/2 without TLS stays
+// HTTP/2. While the runtime is not up, the kubelet's probes get 200: a container must not restart because it sleeps.
 func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	x := exchange{Proxy: p, w: w, r: r, began: time.Now()}
 	if x.outcome.Path = anyPath; !p.cfg.Everything {
@@ -230,14 +227,14 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 		},
 	}
 	defer func() {
-		if cut := recover(); cut != nil { // the proxy's signal that one side left in mid-answer
+		if cut := recover(); cut != nil {
 			if err, is := cut.(error); !is || !errors.Is(err, http.ErrAbortHandler) {
 				panic(cut)
 			}
 			x.outcome.Code, x.outcome.abort = api.CodeStreamCut, true
 			if late := api.AsError(ctx.Err()); ctx.Err() != nil && late.Code == api.CodeRequestTimeout && x.w.Header().Get("Content-Length") == "" {
 				x.outcome.Code, x.outcome.abort = late.Code, false
-				x.write([]byte(late.Message)) // as in Knative, and as activators end it, whose time is up at the same moment
+				x.write([]byte(late.Message)) // as in Knative and in activators, whose time is up at the same moment
 			}
 		}
 	}()

@@ -15,15 +15,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Streamer is implemented by a [Dialect] whose runtime reports no times in answers without a stream. The proxy asks for such answers as
-// streams and joins them.
+// Streamer is implemented by a [Dialect] whose runtime reports times only in streams. The proxy joins such streams.
 type Streamer interface {
 	// Stream makes the body ask for a stream with its usage. It returns false if the body already does, or is no generation.
 	Stream(path string, body *jsonfield.Object) bool
 }
 
 const (
-	maxLine   = 1 << 20  // of one event
+	maxLine   = 1 << 20
 	maxJoined = 16 << 20 // of a joined answer
 )
 
@@ -45,7 +44,7 @@ type choice struct {
 	Finish   *string   `json:"finish_reason"`
 	Logprobs *logprobs `json:"logprobs,omitempty"`
 
-	text, content, reasoning strings.Builder // of all chunks so far
+	text, content, reasoning strings.Builder
 }
 
 type message struct {
@@ -119,7 +118,6 @@ func (w *whole) end() *whole {
 	return w
 }
 
-// join sends a stream that the client has not asked for as one answer.
 func (x *exchange) join(ctx context.Context, resp *http.Response) {
 	answer, failure, err := x.joined(resp)
 	if err != nil {
@@ -167,7 +165,7 @@ func (x *exchange) joined(resp *http.Response) (answer *whole, failure []byte, e
 		answer.add(&chunk)
 	}
 	if err := lines.Err(); err != nil {
-		return nil, nil, err // a transport error
+		return nil, nil, err
 	}
 	return nil, nil, io.ErrUnexpectedEOF
 }

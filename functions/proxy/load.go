@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// bytesPerToken is usual for English text. It serves until the runtime has reported the first lengths.
+// bytesPerToken serves until the runtime has reported the first lengths.
 const bytesPerToken = 4
 
 // Load is the work in the runtime.
@@ -25,7 +25,7 @@ type Load struct {
 	QueuedTokens api.Tokens
 	// Adapters are the adapters that the requests name, sorted.
 	Adapters []api.ModelName
-	// Held has an adapter for each request that waits for its adapter's place in the runtime.
+	// Held has an adapter for each request that waits for its adapter's place.
 	Held []api.ModelName
 }
 
@@ -34,7 +34,7 @@ func (p *Proxy) Load() Load { return p.load.read() }
 
 type load struct {
 	requests, tokens, silent, queued atomic.Int64
-	perToken                         atomic.Uint64 // mean bytes of a body per token of its prompt, as bits of a float; 0: not known
+	perToken                         atomic.Uint64 // mean bytes of a body per token, as bits of a float; 0: not known
 
 	mu             sync.Mutex // guards the contents of the maps
 	adapters, held map[api.ModelName]int
@@ -45,7 +45,7 @@ type live struct {
 	adapter        api.ModelName
 	size           int
 	prompt, tokens int64
-	begun          bool // its answer has begun
+	begun          bool
 }
 
 func (l *load) begin(adapter api.ModelName, size int) live {
@@ -124,13 +124,13 @@ func (l *load) read() Load {
 	return r
 }
 
-// waiting counts the requests that wait for a slot. While there are some, it ends streams that nobody reads.
+// waiting ends streams that nobody reads while requests wait for a slot.
 type waiting struct {
 	count atomic.Int64
 
 	mu      sync.Mutex // guards the fields below
 	streams map[*exchange]struct{}
-	timer   *time.Timer // nil: it does not run
+	timer   *time.Timer
 }
 
 func (w *waiting) begin() {

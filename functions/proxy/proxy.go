@@ -45,7 +45,6 @@ type Turns interface {
 	LeaveTurn(t control.Turn, cost float64)
 }
 
-// withoutTurn is for requests that bring none.
 var withoutTurn = control.Turn{Client: control.NoClient, Most: control.MaxTurn, Cost: 1, Quiet: true}
 
 // Dialect is a part of runtime.Dialect.
@@ -66,29 +65,25 @@ type Config struct {
 	// Dialect converts requests and failures; nil: no conversion.
 	Dialect   Dialect
 	Transport http.RoundTripper
-	// Host is the Host header for the runtime, which may refuse unknown names; empty: the client's.
-	Host string
-	// Adapter returns the adapter that a body names as its model, or "".
+	// Host is the Host header for the runtime; empty: the client's.
+	Host    string
 	Adapter func(body *jsonfield.Object) api.ModelName
 	// Hold loads an adapter if need be, and keeps it loaded until done is called. The request has a slot. Nil: all are loaded.
 	Hold func(ctx context.Context, name api.ModelName) (done func(), err error)
-	// Tenants says that the runtime is ours: it may know a request's tenant (control.HeaderTenant), and reports the usage of a request
-	// whose client left (control.HeaderUsage).
+	// Tenants says that the runtime is ours: it may know a request's tenant, and reports the usage of a request whose client left.
 	Tenants bool
-	// States says that the transport lets the runtime continue streams (control.HeaderState). In that header of an answer it says why it
-	// does not report a stream's state.
-	States   bool
-	Prefixes Prefixes
-	// Credentials says that clients' credentials are passed to the runtime.
+	// States says that the transport lets the runtime continue streams. It says in an answer's control.HeaderState why it does not report
+	// the state.
+	States      bool
+	Prefixes    Prefixes
 	Credentials bool
 	// MediaHosts are the hosts from which the runtime may fetch media: lower case, with a port other than the scheme's default.
 	MediaHosts []string
 	// Inside says that the requests are a handler's, which is trusted.
 	Inside bool
-	// Everything says that the runtime is no model server: clients may use all paths. Dialect, Adapter, Hold, Host and Prefixes are not
-	// used.
+	// Everything says that the runtime is no model server. Dialect, Adapter, Hold, Host and Prefixes are not used.
 	Everything bool
-	// Single says that each connection to such a runtime carries one request; else idle ones are reused, as in Knative's queue-proxy.
+	// Single says that each connection to such a runtime carries one request.
 	Single bool
 	Door   *inbound.Door
 	// Timeout bounds a request from its arrival to its last byte; 0: no bound.
@@ -106,7 +101,7 @@ type Outcome struct {
 	Status int
 	// Code is of an error of ours.
 	Code string
-	// Sent is when it was sent to the runtime, FirstByte when its answer began.
+	// Sent is the time to the runtime, FirstByte to the answer's begin.
 	Sent, FirstByte time.Duration
 	// FirstToken and LastToken are set for streams, and for answers with the runtime's generation time.
 	FirstToken, LastToken time.Duration
@@ -180,11 +175,11 @@ type exchange struct {
 	meter   relay.Usage
 	report  report
 	live    live
-	joins   bool   // the answer is asked for as a stream, and the client wants none
-	stated  bool   // the runtime reports the stream's state
-	untold  string // why it does not; empty: no reason given
+	joins   bool // the answer is asked for as a stream, and the client wants none
+	stated  bool
+	untold  string // why the state is not reported
 	state   relay.State
-	movable bool // the gate knows that the request can move
+	movable bool
 	beside  bool // other requests were in the runtime when this one was sent
 	unread  relay.WriteDeadline
 	turn    control.Turn
@@ -218,8 +213,8 @@ func (x *exchange) serve() {
 
 type place struct {
 	base      string
-	inside    context.Context   // of the runtime's request
-	validated func() *api.Error // reports whether the answer may be used; nil: it may
+	inside    context.Context
+	validated func() *api.Error // nil: the answer may be used
 	leave     func()
 }
 
@@ -343,7 +338,7 @@ func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object,
 	x.meter.Style = x.path.Stream
 	x.answer(ctx, resp)
 	x.outcome.FirstToken, x.outcome.LastToken = x.meter.First, x.meter.Last
-	if x.meter.First == 0 && x.meter.Decode > 0 && resp.StatusCode == http.StatusOK { // no stream, but the runtime's generation time
+	if x.meter.First == 0 && x.meter.Decode > 0 && resp.StatusCode == http.StatusOK { // no stream
 		x.outcome.LastToken = x.outcome.FirstByte
 		x.outcome.FirstToken = max(x.outcome.Sent, x.outcome.FirstByte-x.meter.Decode)
 	}
@@ -371,7 +366,6 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response) {
 	}
 }
 
-// log logs a cause that the client is not told.
 func (x *exchange) log(what string, err error) {
 	x.cfg.Logger.Warn(what, "path", x.path.Pattern, "request", x.r.Header.Get("X-Request-Id"), "error", err)
 }
@@ -386,8 +380,7 @@ func (x *exchange) refuse(err *api.Error) {
 	x.fail(err)
 }
 
-// fail answers with an error of ours; nothing was sent before. A header marks a failure of the runtime, since not every API has error
-// codes.
+// fail answers with an error of ours; nothing was sent before. Not every API has error codes, so a header marks a failure of the runtime.
 func (x *exchange) fail(err error) {
 	e := api.AsError(err)
 	if e.Code == api.CodeRuntimeFailed {
@@ -396,7 +389,7 @@ func (x *exchange) fail(err error) {
 	x.outcome.Status, x.outcome.Code = e.Status, e.Code
 	if e.Status == api.StatusClientClosed {
 		if !x.report.tells || x.meter.Prompt+x.meter.Tokens() == 0 {
-			x.outcome.abort = true // there is nobody to answer
+			x.outcome.abort = true
 			return
 		}
 		x.w.Header()[control.HeaderUsage] = []string{x.meter.Told()}
@@ -442,7 +435,7 @@ func (x *exchange) outbound(ctx context.Context, base string, object *jsonfield.
 	}
 	x.private(h)
 	if x.path.Describes {
-		delete(h, "Accept-Encoding") // the answer is read here
+		delete(h, "Accept-Encoding") // read here
 	}
 	body := relay.Body(x.body)
 	if object.Changed() {

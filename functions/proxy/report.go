@@ -20,8 +20,8 @@ import (
 
 // Reporter is implemented by a [Dialect] whose runtime can report the usage of its streams.
 type Reporter interface {
-	// Report makes the body ask for usage as often as the runtime can report it, and returns the additions that the client did not ask
-	// for. Only streams are changed.
+	// Report makes a stream's body ask for usage as often as the runtime can report it, and returns the additions that the client did not
+	// ask for.
 	Report(path string, body *jsonfield.Object) relay.Asked
 }
 
@@ -31,11 +31,11 @@ type report struct {
 	n       int                     // choices of each prompt
 	learned *atomic.Pointer[[]byte] // the last value of the field that varies, as the runtime sent it
 
-	choices map[int]counts // the last report of each
-	ended   int            // the choice that ended last
-	total   counts         // of all choices, once reported
-	held    [][]byte       // an event that finishes a choice, held until the next one: all of it, and its data
-	kept    []byte         // memory of take's result
+	choices map[int]counts
+	ended   int
+	total   counts
+	held    [][]byte // an event that finishes a choice, held until the next one: all of it, and its data
+	kept    []byte
 
 	plain relay.Plain // a chunk with text, without the field at its end
 	like  chunk       // what such chunks have in common
@@ -43,7 +43,6 @@ type report struct {
 
 const fieldTimings = "timings"
 
-// counts are a usage's or llama-server's timings.
 type counts struct {
 	Prompt  int `json:"prompt_tokens"`
 	Made    int `json:"completion_tokens"`
@@ -60,7 +59,7 @@ func (r *report) request(of Dialect, path string, body *jsonfield.Object) {
 	if reporter, is := of.(Reporter); is {
 		r.asked = reporter.Report(path, body)
 		n, _ := body.Find("n")
-		_ = json.Unmarshal(n, &r.n) // the runtime refuses other values
+		_ = json.Unmarshal(n, &r.n)
 	}
 }
 
@@ -71,7 +70,7 @@ func (r *report) take(p []byte, finished bool, meter *relay.Usage) []byte {
 		return p
 	}
 	r.kept = r.kept[:0]
-	begin, at, end := 0, -1, 0 // of the event, and of its data line
+	begin, at, end := 0, -1, 0
 	i := 0
 	for line := range relay.Lines(p) {
 		i += len(line)
@@ -102,7 +101,6 @@ func (r *report) concern(p []byte) bool {
 	return (r.asked.Moves != "" || r.asked.Field == fieldTimings) && relay.Finishes(p)
 }
 
-// event handles one event: before its data line, that line, and behind it.
 func (r *report) event(before, line, behind []byte, meter *relay.Usage) {
 	data := bytes.TrimSpace(bytes.TrimPrefix(line, []byte("data:")))
 	c := r.chunk(data)
@@ -212,9 +210,9 @@ type chunk struct {
 	timings  []byte
 	field    []byte // the field asked for; nil: missing or null
 	index    int    // of its first choice
-	alone    bool   // it has an empty list of choices
+	alone    bool   // empty list of choices
 	finishes bool
-	keeps    bool // its timings stay
+	keeps    bool
 }
 
 func readChunk(data []byte, field string) chunk {
@@ -239,21 +237,20 @@ func readChunk(data []byte, field string) chunk {
 	return c
 }
 
-// choice reads the first choice: servers send one in each chunk.
+// Servers send one choice in each chunk.
 func (c *chunk) choice(list []byte) {
-	_ = jsonfield.Items(list, func(item []byte) bool { // the list was parsed before
+	_ = jsonfield.Items(list, func(item []byte) bool {
 		var o struct {
 			Index  int             `json:"index"`
 			Finish json.RawMessage `json:"finish_reason"`
 		}
-		_ = json.Unmarshal(item, &o) // other kinds of JSON have no numbers
+		_ = json.Unmarshal(item, &o)
 		c.index, c.finishes = o.Index, len(o.Finish) > 0 && string(o.Finish) != "null"
 		return false
 	})
 }
 
-// count records the numbers of a chunk, and reports whether it has any. Before the last chunk, each report is of one choice and its
-// prompt.
+// count reports whether a chunk has numbers. Before the last chunk, each report is of one choice and its prompt.
 func (r *report) count(c *chunk) bool {
 	from := c.usage
 	if from == nil {
@@ -300,7 +297,7 @@ func (r *report) said() string {
 	return u.Told()
 }
 
-// A runtime's description of its models names files of its host, which clients must not learn: each path is replaced by its last element.
+// Descriptions of models name files of the runtime's host, which clients must not learn.
 
 // maxDescription has room for a tokenizer's whole vocabulary.
 const maxDescription = 64 << 20
@@ -345,7 +342,7 @@ func withoutPlaces(raw []byte) []byte {
 			continue
 		}
 		start := int(before) + bytes.IndexByte(raw[before:], '"')
-		quoted, _ := json.Marshal(short) // always marshals
+		quoted, _ := json.Marshal(short)
 		out = append(append(out, raw[copied:start]...), quoted...)
 		copied = int(dec.InputOffset())
 	}

@@ -23,10 +23,9 @@ type events struct {
 	sent  bool
 }
 
-// stream passes each event on as soon as it is whole, so that an error event after a cut stands on its own. One larger than a buffer is
-// passed on in parts.
+// stream passes each event on as soon as it is whole, so that an error event after a cut stands on its own.
 func (x *exchange) stream(ctx context.Context, resp *http.Response, style api.Stream) {
-	delete(resp.Header, "Content-Length") // an error event may have to follow
+	delete(resp.Header, "Content-Length")
 	largest := largeBuffer
 	if x.report.asked.Field != "" { // the fields to remove stand at the end of an event
 		largest = maxLine
@@ -82,7 +81,6 @@ func (e *events) pass(resp *http.Response, p []byte, last bool) bool {
 	return true
 }
 
-// failures rewrites the runtime's failures in whole events.
 func (e *events) failures(p []byte) []byte {
 	x := e.exchange
 	if x.cfg.Dialect == nil || e.style == api.StreamPlain || relay.Index(p, []byte(`"error"`)) < 0 {
@@ -140,7 +138,7 @@ func (e *events) numbered(body []byte, next int) []byte {
 			Param, Code   *string
 		} `json:"error"`
 	}
-	_ = json.Unmarshal(body, &b) // the dialect wrote it
+	_ = json.Unmarshal(body, &b)
 	known := &api.Error{Status: http.StatusInternalServerError, Type: b.Error.Type, Message: b.Error.Message}
 	if b.Error.Param != nil {
 		known.Param = *b.Error.Param

@@ -12,9 +12,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// column collects the strings of a call. MLflow uses the first column of a table, since the models of mlflow-extensions are logged with a
-// single column without a name; so do the methods, but for a column named "prompt". Their arguments are valid JSON. They return failures
-// for the refusals of a scoring server, and other errors for refusals of the model behind it.
+// column collects the strings of a call. MLflow uses the first column of a table, as mlflow-extensions' models have a single one without
+// a name; so do the methods, but for a column named "prompt". They return failures for the refusals of a scoring server, and other errors
+// for those of the model behind it.
 type column struct {
 	items [][]byte
 	at    int // its index in rows that are lists
@@ -22,7 +22,6 @@ type column struct {
 
 const namedColumn = "prompt"
 
-// noColumn is MLflow's refusal of data without a value for the column.
 var noColumn = failure{Code: "INVALID_PARAMETER_VALUE", Message: "Failed to enforce the schema of the data: it has no column, and the model wants one of strings"}
 
 func members(object []byte) iter.Seq2[string, []byte] {
@@ -55,7 +54,6 @@ func length(list []byte) (n int) {
 
 func begins(value []byte, with byte) bool { return len(value) > 0 && value[0] == with }
 
-// isListOf reports whether a value is a list whose first item begins with a byte.
 func isListOf(value []byte, with byte) bool { return begins(value, '[') && begins(nth(value, 0), with) }
 
 func (c *column) cell(value []byte) error {
@@ -115,7 +113,7 @@ const maxNames = 1000
 // of each column, and of objects.
 func (c *column) objects(list []byte) (lengths map[string]int, n int, err error) {
 	lengths = map[string]int{}
-	last := map[string]int{} // the number of the last object with the name
+	last := map[string]int{}
 	name := ""
 	for object := range elements(list) {
 		if n++; object[0] != '{' {
@@ -127,7 +125,7 @@ func (c *column) objects(list []byte) (lengths map[string]int, n int, err error)
 				name, cell = k, nil
 			}
 			if k == name {
-				cell = value // of a repeated key the last one counts
+				cell = value
 			}
 			if last[k] != n {
 				last[k] = n
@@ -149,7 +147,6 @@ func (c *column) objects(list []byte) (lengths map[string]int, n int, err error)
 	return lengths, n, nil
 }
 
-// instances adds what inputs does, or a list of objects with as many values for each key.
 func (c *column) instances(value []byte) error {
 	if !isListOf(value, '{') {
 		return c.inputs(value)
@@ -163,7 +160,6 @@ func (c *column) instances(value []byte) error {
 	return err
 }
 
-// records adds a list of rows, or of objects, which all have the first one's column.
 func (c *column) records(value []byte) error {
 	if value[0] != '[' {
 		return invalid("Dataframe records format must be a list of records. Got " + typeBut(value, '{', "dictionary") + ".")
@@ -215,7 +211,7 @@ func (c *column) frame(parts map[string][]byte) error {
 	broken := func(format string, args ...any) error {
 		return invalid("Provided dataframe_split field is not a valid dataframe representation in 'split' format. Error: '" + fmt.Sprintf(format, args...) + "'")
 	}
-	lengths := map[string]int{} // of the fields that are not null
+	lengths := map[string]int{}
 	for name, value := range parts {
 		switch value[0] {
 		case 'n':
@@ -271,7 +267,7 @@ func (c *column) csv(body []byte) error {
 	if err == io.EOF || err == nil && strings.TrimSpace(strings.Join(head, ",")) == "" {
 		return broken("No columns to parse from file")
 	}
-	width, place := 0, max(0, slices.Index(head, namedColumn)) // of the first row
+	width, place := 0, max(0, slices.Index(head, namedColumn))
 	for err == nil {
 		var row []string
 		if row, err = in.Read(); err != nil {

@@ -28,14 +28,14 @@ const (
 	diagnosticBytes = 64 << 10
 )
 
-// diagnostic is one item of the diagnostics. Commands are fixed, and no shell reads them.
+// Commands are fixed, and no shell reads them.
 type diagnostic struct {
 	key, desc string
 	command   string // its words; empty: read is called
 	read      func(h *Handler) (string, error)
 }
 
-// diagnostics are mlflow-extensions', in its order. A command that would show more than its name says is replaced.
+// In mlflow-extensions' order. A command that would show more than its name says is replaced.
 var diagnostics = []diagnostic{
 	{key: "nvidia-smi", desc: "NVIDIA System Management Interface", command: "nvidia-smi"},
 	{key: "nvidia-topology", desc: "NVIDIA GPU Topology", command: "nvidia-smi topo -m"},
@@ -84,7 +84,7 @@ func (h *Handler) diagnose(key string) string {
 	raw, _ := json.Marshal(struct {
 		Details any      `json:"compute_details"`
 		Command []string `json:"command"`
-	}{details, []string{}}) // the runtime's command line is not disclosed
+	}{details, []string{}})
 	return string(raw)
 }
 
@@ -108,7 +108,7 @@ func (h *Handler) result(d diagnostic) result {
 	return r
 }
 
-// execute bounds a command's time and output, and gives it an environment without secrets.
+// execute gives a command an environment without secrets.
 func execute(argv []string) (stdout, stderr string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), diagnosticTime)
 	defer cancel()
@@ -134,7 +134,7 @@ func (c *capped) Write(p []byte) (int, error) {
 func userName(*Handler) (string, error) {
 	u, err := user.Current()
 	if err != nil {
-		return strconv.Itoa(os.Getuid()), nil // a container may have no name for the user
+		return strconv.Itoa(os.Getuid()), nil
 	}
 	return u.Username, nil
 }

@@ -20,8 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// Request is a request in an envelope, the wire format by which mlflow-extensions carries HTTP through MLflow's scoring server. Request
-// and answer are objects, each written as a JSON string inside the JSON of /invocations.
+// Request is a request in an envelope, the wire format by which mlflow-extensions carries HTTP through MLflow's scoring server:
 //
 //	request:  {"inputs": ["{\"method\": \"POST\", \"url_path\": \"/chat/completions\", …}"]}
 //	answer:   {"predictions": ["{\"status_code\": 200, \"headers\": {…}, \"content\": \"…\", \"content_type\": \"text\"}"]}
@@ -31,8 +30,7 @@ type Request struct {
 	Path string
 	// Header has the names as sent, one value each.
 	Header []Field
-	// Body is decoded.
-	Body []byte
+	Body   []byte
 	// Compat is requires_openai_compat: Path is below /v1/.
 	Compat bool
 }
@@ -102,7 +100,7 @@ func (o *object) word(key string) string {
 func ParseRequest(text []byte) (Request, error) {
 	o := parseObject(text, requestKeys)
 	r := Request{Method: o.word("method"), Path: o.word("url_path"), Header: o.pairs(), Compat: string(o.values["requires_openai_compat"]) == "true"}
-	of := "" // null counts as an unknown kind
+	of := ""
 	if o.values["body_type"][0] != 'n' {
 		of = o.word("body_type")
 	}
@@ -112,7 +110,6 @@ func ParseRequest(text []byte) (Request, error) {
 	return r, o.err
 }
 
-// pairs reads headers: an object, a list of names with their values, or null.
 func (o *object) pairs() (all []Field) {
 	switch v := o.values["headers"]; v[0] {
 	case 'n':
@@ -131,14 +128,14 @@ func (o *object) pairs() (all []Field) {
 	return o.headers()
 }
 
-// headers reads an object of headers. Of a repeated name the last counts.
+// Of a repeated name headers takes the last.
 func (o *object) headers() (all []Field) {
 	v := o.values["headers"]
 	if v[0] != '{' {
 		o.refuse("the key \"headers\" is %s: want an object of strings", v.kind())
 		return nil
 	}
-	_ = jsonfield.Each(v, func(quoted, v []byte) bool { // it is JSON
+	_ = jsonfield.Each(v, func(quoted, v []byte) bool {
 		name := string(jsonfield.Text(quoted))
 		if v[0] != '"' {
 			o.refuse("the header %q is %s: want a string", name, value(v).kind())
@@ -237,13 +234,12 @@ func appendBody(dst, body []byte, of string) []byte {
 	return appendQuoted(dst, body)
 }
 
-// appendQuoted appends valid UTF-8 as a string, quotes included.
+// s is valid UTF-8.
 func appendQuoted[T []byte | string](dst []byte, s T) []byte {
-	dst, _ = jsontext.AppendQuote(dst, s) // the only error is about UTF-8
+	dst, _ = jsontext.AppendQuote(dst, s)
 	return dst
 }
 
-// isText reports whether stock clients and servers carry a type as text.
 func isText(contentType string) bool {
 	return strings.HasPrefix(contentType, "application/json") || strings.HasPrefix(contentType, "text/plain")
 }
@@ -329,17 +325,13 @@ func ParseResponse(text []byte) (r Response, err error) {
 	return r, nil
 }
 
-// failure is an error in MLflow's own shape.
 type failure struct {
 	// Status of the answer; 0: 400.
-	Status int `json:"-"`
-	// Code is MLflow's name of the error; empty: it follows from Status.
-	Code    string `json:"error_code"`
-	Message string `json:"message"`
-	// Trace is the cause, in the field of a Python server's stack trace.
-	Trace string `json:"stack_trace,omitempty"`
-	// OpenAI is the error object of the runtime's own answer, if there was one.
-	OpenAI json.RawMessage `json:"error,omitempty"`
+	Status  int             `json:"-"`
+	Code    string          `json:"error_code"`
+	Message string          `json:"message"`
+	Trace   string          `json:"stack_trace,omitempty"`
+	OpenAI  json.RawMessage `json:"error,omitempty"`
 }
 
 func (f failure) Error() string { return f.Message }
@@ -352,10 +344,8 @@ func asFailure(err error) failure {
 	return failure{Status: e.Status, Message: e.Message}
 }
 
-// invalid returns MLflow's refusal of an invalid input.
 func invalid(message string) failure { return failure{Message: "Invalid input. " + message} }
 
-// unexpected returns MLflow's error for any failure while a model evaluates.
 func unexpected(cause string) failure {
 	return failure{
 		Message: "Encountered an unexpected error while evaluating the model. Verify that the serialized input Dataframe" +
@@ -371,6 +361,6 @@ func fail(w http.ResponseWriter, f failure) {
 	var body strings.Builder
 	out := json.NewEncoder(&body)
 	out.SetEscapeHTML(false) // as Python does
-	_ = out.Encode(f)        // strings always marshal, and OpenAI was valid JSON before
+	_ = out.Encode(f)
 	answer(w, f.Status, "application/json", strings.TrimSuffix(body.String(), "\n"))
 }

@@ -12,10 +12,10 @@ import (
 // events converts a stream to AgentServer's shape: data lines only, since comments fail Databricks' clients; an error is its text, and
 // [DONE] is the last event.
 type events struct {
-	line  []byte // the beginning of an incomplete line
+	line  []byte
 	out   []byte
-	open  bool // an event was begun and not ended
-	ended bool // [DONE] was written: the rest is dropped
+	open  bool
+	ended bool
 }
 
 const done = "data: [DONE]\n\n"
@@ -41,7 +41,7 @@ func (e *events) readLine() {
 	switch {
 	case len(line) == 0:
 		e.closeEvent()
-	case bytes.HasPrefix(line, []byte(control.UsageComment)): // for the activator, which removes it
+	case bytes.HasPrefix(line, []byte(control.UsageComment)): // for the activator
 		e.out = append(append(e.out, line...), '\n')
 	case !isData:
 	case bytes.Equal(bytes.TrimSpace(data), []byte("[DONE]")):
@@ -101,7 +101,7 @@ func (e *events) fail(message string) {
 	e.end(string(api.StreamAgent.Error(&api.Error{Message: message}, 0)))
 }
 
-// finish returns the last output. why is the failure that broke the stream, if one did.
+// why is the failure that broke the stream, if one did.
 func (e *events) finish(why string) []byte {
 	e.out = e.out[:0]
 	switch {

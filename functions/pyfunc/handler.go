@@ -30,7 +30,7 @@ type Handler struct {
 	diagnosing sync.Mutex // held by the one call that runs commands
 }
 
-// New makes a handler; it starts nothing.
+// New starts nothing.
 func New(cfg Config) (*Handler, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
@@ -81,8 +81,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ping reports: 1. requests are accepted; 2. there is no model, and none is starting; 3. the model is starting or asleep, with the time
-// to retry.
+// ping reports: 1. requests are accepted; 2. there is no model, and none is starting; 3. it starts or sleeps.
 func (h *Handler) ping(w http.ResponseWriter) {
 	switch refused := h.cfg.Refusal(); {
 	case refused == nil: // 1.
@@ -142,13 +141,10 @@ type Config struct {
 	Status func() api.InstanceStatus
 	// Refusal returns why a request would be refused now, or nil. It must not block.
 	Refusal func() *api.Error
-	// Model is added to requests without a model.
-	Model api.ModelName
-	// Version is the answer of /version; empty: "unknown".
+	Model   api.ModelName
 	Version string
 	// Engine is the engine_name of a health check, see [EngineName].
-	Engine string
-	// Credentials allows an envelope's inner request to carry credentials.
+	Engine      string
 	Credentials bool
 	Door        *bodies.Door
 	// MaxAnswer bounds one unpacked answer in an envelope; 0: 256 MiB. A longer one is a 502 in its envelope.
@@ -157,10 +153,9 @@ type Config struct {
 	// long generation.
 	Timeout time.Duration
 	// Parallel is the number of strings of one call in Next at once; 0: 8.
-	Parallel int
-	// Diagnostics enables COMPUTE_DIAGNOSTICS.
+	Parallel    int
 	Diagnostics bool
-	// Env is the runtime's environment as "KEY=VALUE". Diagnostics show the values of a few harmless names.
+	// Diagnostics show the values of a few harmless names of Env.
 	Env    []string
 	Logger *slog.Logger
 }
@@ -179,7 +174,7 @@ func TimeoutFrom(env []string) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// EngineName returns mlflow-extensions' engine_name of a kind of runtime.
+// EngineName returns the engine_name of a kind of runtime.
 func EngineName(kind string) string {
 	if kind == api.RuntimeEngine {
 		return "rouse-engine"
@@ -217,9 +212,9 @@ type entry struct {
 
 type history struct {
 	mu        sync.Mutex // guards the fields below
-	entries   []entry    // the newest last
+	entries   []entry
 	last      api.InstanceStatus
-	lastAwake time.Time // the last report of awake
+	lastAwake time.Time
 }
 
 // Observe adds a report to the health checks. It does not block. It ignores reports that are out of order or change nothing.
@@ -245,7 +240,6 @@ func (h *Handler) Observe(s api.InstanceStatus) {
 	}
 }
 
-// statusText returns a change of state in the words of mlflow-extensions, or in similar ones if they have none.
 func statusText(last, s api.InstanceStatus) string {
 	first, again := "", ""
 	switch s.State {
@@ -288,7 +282,7 @@ func (h *Handler) health(now time.Time) string {
 	if s.State != "" {
 		answer.Status = "UNAVAILABLE"
 	}
-	if s.Ready() { // the supervisor says so now
+	if s.Ready() {
 		answer.Status, beat = "AVAILABLE", now
 	}
 	if !beat.IsZero() {

@@ -40,8 +40,7 @@ func contentType(header string) (csv bool, bad string) {
 	return false, fmt.Sprintf("This predictor only supports the following content types: Types: ['text/csv', 'application/json']. Got '%s'.", header)
 }
 
-// One of ownKeys makes a call a request of the model's own API: for embeddings or a generation if it has a key for it. One of dataKeys
-// holds a table.
+// One of ownKeys makes a call a request of the model's own API, and one of dataKeys holds a table.
 var (
 	ownKeys      = []string{"messages", "prompt", "input"}
 	embedKeys    = []string{"encoding_format", "dimensions"}
@@ -61,7 +60,6 @@ type query struct {
 	values map[string][]byte // by known key, parts of the body; of a repeated key the last one counts
 }
 
-// parse returns a failure as its error.
 func parse(body []byte, csv bool) (query, error) {
 	if !csv {
 		body = decoded(body)
@@ -130,7 +128,7 @@ func decoded(body []byte) []byte {
 	return []byte(string(utf16.Decode(units)))
 }
 
-// strings decodes the data's column of strings. They may be parts of the body.
+// The strings may be parts of the body.
 func (q *query) strings() ([][]byte, error) {
 	c := column{}
 	var err error

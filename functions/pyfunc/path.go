@@ -91,8 +91,7 @@ func printable(query string) string {
 	return b.String()
 }
 
-// ours reports whether the caller may not set a header of an inner request: a connection's, one that follows from the body or the way of
-// the call, or Rouse's own.
+// ours reports whether the caller may not set a header of an inner request.
 func ours(name string) bool {
 	return slices.Contains([]string{"Host", "Content-Length", "Expect", "Accept-Encoding"}, name) || localhttp.PerConnection(name) || control.Reserved(name) && name != control.HeaderQueue || control.Forwarded(name)
 }

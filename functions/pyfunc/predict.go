@@ -24,7 +24,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// task is one string of a call. It belongs to the goroutine that runs it.
 type task struct {
 	request *Request // nil: the prediction is done
 	prompt  bool     // request is for a completion of it
@@ -32,11 +31,11 @@ type task struct {
 	prediction []byte // a JSON string, quotes included
 	refused    string // the code with which the gate refused it; empty: the runtime may have seen it
 	used       relay.Usage
-	failed     *reply // the error of a prompt
+	failed     *reply
 }
 
 func quoted[T []byte | string](text T) []byte {
-	q, _ := jsontext.AppendQuote(nil, text) // the only error is invalid UTF-8, which becomes U+FFFD
+	q, _ := jsontext.AppendQuote(nil, text)
 	return q
 }
 
@@ -177,7 +176,6 @@ func respond(w http.ResponseWriter, tasks []task, requests int) {
 	}
 }
 
-// run runs tasks, at most Parallel at a time.
 func (h *Handler) run(ctx context.Context, outer *http.Request, tasks []*task) {
 	var next atomic.Int64
 	var all sync.WaitGroup
@@ -234,7 +232,6 @@ func (t *task) complete(rec *recorder) {
 	t.failed = &reply{w: rec, status: rec.status, failed: rec.body}
 }
 
-// permit returns an error if an inner request is for a model that the call's client may not use.
 func (h *Handler) permit(outer http.Header, body []byte) *api.Error {
 	allowed, limited := outer[control.HeaderModels]
 	if !limited {
@@ -261,7 +258,6 @@ func (h *Handler) permit(outer http.Header, body []byte) *api.Error {
 	return nil
 }
 
-// setRetryAfter adds the gate's time to retry, or a second, if the status needs one.
 func (h *Handler) setRetryAfter(header http.Header, status int) {
 	if status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests || header.Get("Retry-After") != "" {
 		return

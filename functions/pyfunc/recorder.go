@@ -17,8 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// innerBody is the body of an inner request. Its bytes may be a part of the call's body, so a read after the handler has returned gets an
-// error, as in a server.
+// innerBody's bytes may be a part of the call's body, so a read after the handler has returned gets an error, as in a server.
 type innerBody struct {
 	mu     sync.Mutex // guards the fields below
 	rest   *bytes.Reader
@@ -43,19 +42,17 @@ func (b *innerBody) Close() error {
 	return nil
 }
 
-// recorder keeps the answer to an inner request. It belongs to the goroutine that calls Next.
 type recorder struct {
 	header http.Header
 	status int // 0: nothing was written
 	body   []byte
 	limit  int64
-	bare   bool // the answer to a HEAD
-	full   bool // the answer was longer than limit
+	bare   bool
+	full   bool
 }
 
 func (r *recorder) Header() http.Header { return r.header }
 
-// WriteHeader drops interim answers.
 func (r *recorder) WriteHeader(status int) {
 	if r.status == 0 && status >= 200 {
 		r.status = status
@@ -77,7 +74,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 
 func (r *recorder) Flush() {}
 
-// call sends a request to Next, and returns why the answer is not complete. A panic of Next fails only its request.
+// A panic of Next fails only its request.
 func (h *Handler) call(w http.ResponseWriter, r *http.Request) (err error) {
 	defer func() {
 		switch p := recover(); p {
@@ -91,7 +88,7 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request) (err error) {
 	}()
 	defer r.Body.Close()
 	switch r.URL.Path {
-	case "/ping", "/health": // paths of a scoring server, and of the model servers that clients know
+	case "/ping", "/health":
 		h.ServeHTTP(w, r)
 	default:
 		h.cfg.Next.ServeHTTP(w, r)
@@ -99,7 +96,6 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request) (err error) {
 	return nil
 }
 
-// takeUsage returns the usage in an answer, and removes what was added for the activator.
 func (r *recorder) takeUsage(path string) relay.Usage {
 	u := relay.Usage{Style: api.EventsOf(path)}
 	kind := r.header.Get("Content-Type")
@@ -142,7 +138,6 @@ func (r *recorder) fail(e *api.Error) {
 	api.WriteError(r, e)
 }
 
-// unpack decodes a compressed body, if it can.
 func (r *recorder) unpack() {
 	switch strings.ToLower(r.header.Get("Content-Encoding")) {
 	case "", "identity":

@@ -21,13 +21,11 @@ import (
 
 // TransportConfig configures a [Transport].
 type TransportConfig struct {
-	// Endpoint is the URL of the scoring server, with /invocations at its end or without.
 	Endpoint string
 	// Token is called for each request, and its result sent as a bearer token. If it is nil or returns "", the request's own Authorization
 	// is sent. Neither is put into the envelope.
 	Token func() string
-	// Base sends the calls; nil: [http.DefaultTransport].
-	Base http.RoundTripper
+	Base  http.RoundTripper
 	// MaxAnswer bounds an answer as received, in bytes; 0: 1 GiB.
 	MaxAnswer int64
 }
@@ -45,12 +43,12 @@ type TransportConfig struct {
 type Transport struct {
 	cfg  TransportConfig
 	url  *url.URL // of /invocations
-	root string   // path of the endpoint without /invocations and without a slash at its end
+	root string
 }
 
 const invocations = "/invocations"
 
-// NewTransport makes a transport. It sends nothing.
+// NewTransport sends nothing.
 func NewTransport(cfg TransportConfig) (*Transport, error) {
 	u, err := url.Parse(cfg.Endpoint)
 	if err != nil {
@@ -101,7 +99,6 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.answer(r, resp)
 }
 
-// setPath sets the path at the model server; own: the request is for the scoring server itself.
 func (t *Transport) setPath(inner *Request, u *url.URL) (own bool, err error) {
 	below := (&url.URL{Scheme: t.url.Scheme, Host: t.url.Host, Path: t.root}).String() + "/v1"
 	if !strings.EqualFold(u.Host, t.url.Host) || u.Scheme != t.url.Scheme {
@@ -146,12 +143,10 @@ func readBody(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// isOuter reports whether a header belongs to the endpoint or follows from the body.
 func isOuter(name string) bool {
 	return slices.Contains([]string{"Authorization", "Cookie", "Host", "Content-Length", "Expect", "Accept-Encoding"}, name)
 }
 
-// outer returns the call to the endpoint, with the request's trace headers.
 func (t *Transport) outer(r *http.Request, inner Request) (*http.Request, error) {
 	body := make([]byte, 0, len(inner.Body)+len(inner.Body)/4+512)
 	body = append(AppendRequest(append(body, `{"inputs": [`...), inner), `]}`...)
@@ -205,7 +200,6 @@ func (t *Transport) answer(r *http.Request, resp *http.Response) (*http.Response
 	return memoryAnswer(r, inner.Status, inner.Header, inner.Body), nil
 }
 
-// firstPrediction reads the first prediction, in place.
 func firstPrediction(raw []byte) (Response, error) {
 	if !utf8.Valid(raw) {
 		return Response{}, errors.New("it is not UTF-8")
@@ -228,8 +222,7 @@ func firstPrediction(raw []byte) (Response, error) {
 
 const maxExcerpt = 1 << 10
 
-// openAIRefusal converts an endpoint's error to an OpenAI error body: its own OpenAI object, or MLflow's message, or the beginning of the
-// text.
+// openAIRefusal prefers the endpoint's own OpenAI object, then MLflow's message, then the beginning of the text.
 func openAIRefusal(status int, raw []byte) []byte {
 	var body struct {
 		Code    string          `json:"error_code"`
@@ -240,7 +233,7 @@ func openAIRefusal(status int, raw []byte) []byte {
 	if err := json.Unmarshal(raw, &body); err != nil {
 		body.Message = ""
 	} else if json.Unmarshal(body.OpenAI, &given) == nil && given.Message != "" {
-		out, _ := json.Marshal(map[string]json.RawMessage{"error": body.OpenAI}) // it was valid before
+		out, _ := json.Marshal(map[string]json.RawMessage{"error": body.OpenAI})
 		return out
 	}
 	made := &api.Error{Message: body.Message, Code: body.Code, Type: "api_error"}

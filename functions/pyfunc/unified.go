@@ -18,7 +18,6 @@ import (
 
 var errTimeout = errors.New("the call's time limit")
 
-// serveUnified sends a request of the model's own API to its path.
 func (h *Handler) serveUnified(w http.ResponseWriter, r *http.Request, q *query) {
 	body := h.withModel(q.body, q.values["model"])
 	if bad := h.permit(r.Header, body); bad != nil {
@@ -37,7 +36,7 @@ func (h *Handler) serveUnified(w http.ResponseWriter, r *http.Request, q *query)
 	inner.RequestURI = inner.URL.RequestURI()
 	inner.Header = r.Header.Clone()
 	delete(inner.Header, "Accept-Encoding") // the answer is read here
-	delete(inner.Header, "Content-Length")  // the body's length differs
+	delete(inner.Header, "Content-Length")
 	inner.Body, inner.ContentLength, inner.TransferEncoding = newInnerBody(body), int64(len(body)), nil
 	err := h.call(out, inner)
 	switch {
@@ -66,7 +65,6 @@ func pathFor(q *query) string {
 	return "/v1/embeddings"
 }
 
-// withModel adds the model's name in front if the body has no field for it.
 func (h *Handler) withModel(body, given []byte) []byte {
 	if h.cfg.Model == "" || !slices.Contains([]string{"", "null", `""`}, string(given)) {
 		return body
@@ -76,12 +74,11 @@ func (h *Handler) withModel(body, given []byte) []byte {
 		return jsonfield.Set(body, "model", model)
 	}
 	before, behind, _ := bytes.Cut(body, []byte("{"))
-	return slices.Concat(before, []byte(`{"model":`), model, []byte(","), behind) // the object has members
+	return slices.Concat(before, []byte(`{"model":`), model, []byte(","), behind)
 }
 
 const cutShort = "the runtime cut its answer short"
 
-// maxError bounds how much of the runtime's error is read.
 const maxError = 64 << 10
 
 // reply passes an answer of Next on. An error gets MLflow's shape, a stream that was asked for AgentServer's.
@@ -90,9 +87,9 @@ type reply struct {
 	stream bool
 	timer  *time.Timer // ends the call unless a stream begins; nil: no limit
 
-	status int     // 0: nothing was written
-	sent   bool    // the client has seen it
-	failed []byte  // the body of an error
+	status int // 0: nothing was written
+	sent   bool
+	failed []byte
 	events *events // not nil: a stream of events
 }
 
@@ -144,13 +141,13 @@ func (a *reply) Flush() {
 	if !a.sent {
 		return
 	}
-	_ = http.NewResponseController(a.w).Flush() // the next write notices a client that left
+	_ = http.NewResponseController(a.w).Flush()
 }
 
 // endReply ends an answer after Next has ended: 1. a stream; 2. an error; 3. anything else stays as Next wrote it.
 func (h *Handler) endReply(a *reply, err error) {
 	if err == nil {
-		a.WriteHeader(http.StatusOK) // as a server does for a handler that wrote nothing
+		a.WriteHeader(http.StatusOK)
 	}
 	switch {
 	case a.events != nil: // 1.
@@ -173,7 +170,6 @@ func (h *Handler) endReply(a *reply, err error) {
 	}
 }
 
-// translate writes the runtime's error in MLflow's shape, with the OpenAI error object beside it.
 func (h *Handler) translate(a *reply) {
 	head := a.w.Header()
 	head.Del("Content-Encoding")
@@ -186,7 +182,7 @@ func (h *Handler) translate(a *reply) {
 		f.Message = object.Message
 	} else {
 		raw, _ := api.Errorf(a.status, "", "%s", f.Message).MarshalJSON()
-		_ = json.Unmarshal(raw, &body) // we have just written it
+		_ = json.Unmarshal(raw, &body)
 	}
 	f.OpenAI = body.Error
 	fail(a.w, f)

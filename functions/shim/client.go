@@ -25,10 +25,9 @@ import (
 
 // ClientConfig configures a [Client].
 type ClientConfig struct {
-	// Command is the shim's command line: a program and arguments that end in [Args].
+	// Command ends in [Args].
 	Command []string
-	// Env is the shim's own environment. The runtime's comes with its start.
-	Env []string
+	Env     []string
 	// Socket is the path where other workers of the instance join, in a folder that only this user can enter. Only the leader, which
 	// holds a lock, may call Open with it. Empty: there are no others.
 	Socket string
@@ -93,7 +92,6 @@ func (c *Client) connect(ctx context.Context) error {
 	return c.spawn(ctx)
 }
 
-// markFile has the mark of the last shim at the socket.
 func (c *Client) markFile() string { return c.cfg.Socket + ".mark" }
 
 // clearUp removes the remains of a shim whose death nobody saw: its socket, and its runtime's processes.
@@ -111,7 +109,6 @@ func (c *Client) clearUp() error {
 	return nil
 }
 
-// markKey begins the mark, which the runtime and its descendants have in their environment.
 const markKey = "ROUSE_SHIM="
 
 func (c *Client) newMark() (string, error) {
@@ -186,7 +183,7 @@ func (c *Client) live() (*link, error) {
 	return c.link, nil
 }
 
-// Start starts the runtime below the shim. It fails as [process.Start] does.
+// Start fails as [process.Start] does.
 func (c *Client) Start(s process.Spec) (supervise.Child, error) {
 	child, err := c.start(s)
 	if err != nil {
@@ -279,7 +276,7 @@ func (c *Client) Close() {
 	if c.final && c.cfg.Socket != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 		defer cancel()
-		_, _ = c.link.ask(ctx, message{Call: callEnd}) // a dead shim needs no call: the others notice
+		_, _ = c.link.ask(ctx, message{Call: callEnd})
 	}
 	alone := c.link.peers.Load() == 0
 	c.link.leave()
@@ -297,7 +294,7 @@ func (c *Client) Close() {
 type Child struct {
 	link  *link
 	lines func([]byte)
-	pid   int // written before it is shared
+	pid   int
 
 	once   sync.Once
 	exited chan struct{}

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	helloTime = 30 * time.Second // for a shim to answer a join
+	helloTime = 30 * time.Second
 	writeTime = 10 * time.Second
 )
 
@@ -24,8 +24,8 @@ var errGone = errors.New("the shim of the runtime has ended")
 type link struct {
 	conn net.Conn
 	role role
-	proc *process.Process // the shim, if we started it
-	held *process.Held    // the shim, if we joined it
+	proc *process.Process // if we started it
+	held *process.Held    // if we joined it
 
 	peers atomic.Int64
 	ended chan struct{} // closed when the instance was stopped
@@ -35,14 +35,14 @@ type link struct {
 	writing sync.Mutex // held while a message is written
 
 	mu      sync.Mutex // guards the fields below
-	last    uint64     // id of a call
+	last    uint64
 	waiting map[uint64]chan message
 	started map[uint64]*Child // by the call that starts it
-	child   *Child            // running; nil: none
-	heir    *Child            // that ran when we joined
+	child   *Child
+	heir    *Child // that ran when we joined
 	hello   hello
 	mark    string
-	left    bool // we have closed the connection
+	left    bool
 }
 
 type role struct {
@@ -91,7 +91,7 @@ func nobody(err error) bool {
 func (l *link) send(m message) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
-	_ = l.conn.SetWriteDeadline(time.Now().Add(writeTime)) // if it fails, so does the write
+	_ = l.conn.SetWriteDeadline(time.Now().Add(writeTime))
 	if err := json.NewEncoder(l.conn).Encode(m); err != nil {
 		_ = l.conn.Close() // half a message may be out; hear notices
 		return fmt.Errorf("%w (%w)", errGone, err)
@@ -208,7 +208,6 @@ func (l *link) answered(m message) {
 	}
 }
 
-// finished records that the instance was stopped. Only hear calls it.
 func (l *link) finished() {
 	if !l.over() {
 		close(l.ended)

@@ -33,7 +33,7 @@ func (s *server) take(p *peer, m message) {
 		return
 	case callMemory, callCPU:
 		if err = s.measure(p, m); err == nil {
-			return // it answers
+			return
 		}
 	case callNote:
 		s.note = m.Note

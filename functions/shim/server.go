@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	tailLines = 50   // of output, for the next leader
-	queue     = 4096 // messages that a connection may lag behind
+	tailLines = 50 // of output, for the next leader
+	queue     = 4096
 	// linger is how long the shim waits for others after the last connection has gone: a worker may be about to come back, after rejoin.
 	linger = 500 * time.Millisecond
 )
@@ -31,7 +31,6 @@ func Args() []string { return []string{"keep"} }
 
 // Config configures a shim.
 type Config struct {
-	// In is the standard input, a socket to the function that starts the shim.
 	In     *os.File
 	Logger *slog.Logger
 }
@@ -43,7 +42,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("shim: the standard input is no socket (%w): a function starts this command, people have no need to", err)
 	}
-	_ = cfg.In.Close()              // first is a copy
+	_ = cfg.In.Close()
 	deaf := make(chan os.Signal, 1) // never received; a child would inherit signal.Ignore
 	signal.Notify(deaf, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	defer signal.Stop(deaf)
@@ -71,13 +70,13 @@ type server struct {
 
 	mu       sync.Mutex // guards the fields below, and orders the messages that are sent
 	peers    map[*peer]bool
-	listener net.Listener // nil: nobody else may join
+	listener net.Listener
 	mark     string
 	child    *process.Process
 	note     json.RawMessage
 	alone    *time.Timer // runs while no connection is left and one may come soon; nil: has never run
-	ended    bool        // the instance was stopped
-	closing  bool        // nothing new is begun
+	ended    bool
+	closing  bool
 }
 
 type peer struct {
@@ -201,7 +200,7 @@ func (s *server) accept(l net.Listener) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
-			return // closed by end
+			return
 		}
 		in := conn.(*inbound.Conn)
 		in.Begin()
@@ -237,7 +236,6 @@ func (s *server) end() {
 // ErrEnded says that the instance was stopped for good.
 var ErrEnded = errors.New("the instance was stopped")
 
-// rejoin is the pause before the next attempt to reach a shim.
 const rejoin = 25 * time.Millisecond
 
 // Attend tells the shim at socket, and any later one there, that this worker lives and can lead. It blocks until ctx ends (nil) or the
@@ -275,11 +273,10 @@ const (
 	callEnd    = "end"    // answered, and all are told
 )
 
-// message is any message of the protocol; most fields are empty in each.
 type message struct {
 	ID    uint64 `json:"id,omitempty"`
 	Call  string `json:"call,omitempty"`
-	Error string `json:"error,omitempty"` // of an answer
+	Error string `json:"error,omitempty"`
 
 	// Of a call.
 	Mark   string          `json:"mark,omitempty"`   // from the starter of the shim
@@ -289,7 +286,6 @@ type message struct {
 	Grace  time.Duration   `json:"grace,omitempty"`
 	Note   json.RawMessage `json:"note,omitempty"`
 
-	// Of an answer, and PID of most calls.
 	PID   int           `json:"pid,omitempty"`
 	Bytes int64         `json:"bytes,omitempty"`
 	Time  time.Duration `json:"time,omitempty"`
@@ -297,11 +293,10 @@ type message struct {
 
 	Shared *api.SharedMemory `json:"shared,omitempty"`
 
-	// Events.
 	Line  *string `json:"line,omitempty"`
-	Exit  *exit   `json:"exit,omitempty"`  // nothing of the runtime is left
-	Peers *int    `json:"peers,omitempty"` // the number of other connections
-	Ended bool    `json:"ended,omitempty"` // the instance was stopped
+	Exit  *exit   `json:"exit,omitempty"`
+	Peers *int    `json:"peers,omitempty"`
+	Ended bool    `json:"ended,omitempty"`
 }
 
 type spec struct {
@@ -318,7 +313,7 @@ type exit struct {
 
 type hello struct {
 	Mark  string          `json:"mark"`
-	PID   int             `json:"pid,omitempty"` // of the running runtime; 0: none
+	PID   int             `json:"pid,omitempty"`
 	Note  json.RawMessage `json:"note,omitempty"`
 	Lines []string        `json:"lines,omitempty"`
 	Ended bool            `json:"ended,omitempty"`
