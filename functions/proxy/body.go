@@ -32,6 +32,9 @@ func (x *exchange) prepare() (*jsonfield.Object, error) {
 	}
 	body := read.Bytes()
 	kind := x.r.Header.Get("Content-Type")
+	if bytes.HasPrefix(body, []byte("\ufeff")) || isText(kind) && bytes.IndexByte(body, 0) >= 0 { // some runtimes read it as JSON all the same
+		return nil, api.BadRequest("", "the body has a byte-order mark or a zero byte: send JSON as UTF-8, without them")
+	}
 	if !isText(kind) {
 		if err := form(kind, body); err != nil {
 			return nil, err
