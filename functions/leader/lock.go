@@ -76,11 +76,7 @@ func stops(dir string) (int, error) {
 
 // The caller holds the lock.
 func countStop(dir string, before int) error {
-	path := filepath.Join(dir, "stops")
-	if err := os.WriteFile(path+".new", []byte(strconv.Itoa(before+1)+"\n"), 0o600); err != nil {
-		return fmt.Errorf("count a stop: %w", err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := disk.WriteFile(filepath.Join(dir, "stops"), []byte(strconv.Itoa(before+1)+"\n"), 0o600); err != nil {
 		return fmt.Errorf("count a stop: %w", err)
 	}
 	return nil
