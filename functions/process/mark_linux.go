@@ -1,9 +1,10 @@
 package process
 
 import (
-	"bytes"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // looks is how many searches in a row must find nothing: a process that forks and ends during one can be missed, with its child.
@@ -35,17 +36,8 @@ func killMarked(pid int, mark string) bool {
 	}
 	defer held.Close()
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil || !marked(env, mark) {
+	if err != nil || !slices.Contains(strings.Split(string(env), "\x00"), mark) {
 		return false
 	}
 	return held.Kill()
-}
-
-func marked(env []byte, pair string) bool {
-	for _, kv := range bytes.Split(env, []byte{0}) {
-		if string(kv) == pair {
-			return true
-		}
-	}
-	return false
 }
