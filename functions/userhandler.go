@@ -3,8 +3,6 @@ package functions
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -175,10 +173,8 @@ func (h *userHandler) Run(ctx context.Context) error {
 }
 
 func (h *userHandler) door() http.Handler {
-	want := sha256.Sum256([]byte("Bearer " + h.key))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
-		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		if !same(r.Header.Get("Authorization"), "Bearer "+h.key) {
 			api.WriteError(w, api.Errorf(http.StatusUnauthorized, "", "this door is for the function's handler: send the key of $OPENAI_API_KEY as a bearer token"))
 			return
 		}
