@@ -130,14 +130,13 @@ var ControlPaths = map[string]string{
 }
 
 func (f *function) administer(w http.ResponseWriter, r *http.Request) {
-	want := ControlPaths[r.URL.Path]
-	if want != r.Method {
-		err := api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "there is nothing at %s", r.URL.Path)
-		if want != "" {
-			w.Header().Set("Allow", want)
-			err = api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", r.Method, r.URL.Path, want)
-		}
-		api.WriteError(w, err)
+	switch want := ControlPaths[r.URL.Path]; want {
+	case r.Method:
+	case "":
+		api.WriteError(w, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "there is nothing at %s", r.URL.Path))
+		return
+	default:
+		proxy.RefuseMethod(w, r, want)
 		return
 	}
 	switch r.URL.Path {

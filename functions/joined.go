@@ -240,8 +240,7 @@ func refuse(w http.ResponseWriter, r *http.Request, err *api.Error) {
 // ask makes the instance report. It needs no token: the caller learns nothing by it.
 func (e *entry) ask(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
-		w.Header().Set("Allow", http.MethodPost)
-		api.WriteError(w, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want POST", r.Method, r.URL.Path))
+		proxy.RefuseMethod(w, r, http.MethodPost)
 		return
 	}
 	e.agent.Ask()

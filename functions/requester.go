@@ -135,8 +135,7 @@ func (r *requester) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if req.Method != want {
-		w.Header().Set("Allow", want)
-		api.WriteError(w, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", req.Method, req.URL.Path, want))
+		proxy.RefuseMethod(w, req, want)
 		return
 	}
 	if err := r.administer(w, req); err != nil {
@@ -236,8 +235,7 @@ func (r *requester) configure(w http.ResponseWriter, req *http.Request) {
 		}
 		w.WriteHeader(http.StatusOK)
 	default:
-		w.Header().Set("Allow", "GET, PUT")
-		api.WriteError(w, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want GET or PUT", req.Method, req.URL.Path))
+		proxy.RefuseMethod(w, req, "GET, PUT")
 	}
 }
 

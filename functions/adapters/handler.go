@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
 const maxBody = 64 << 10
@@ -46,8 +47,7 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		if id == "info" {
 			allow = "GET"
 		}
-		w.Header().Set("Allow", allow)
-		api.WriteError(w, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", req.Method, req.URL.Path, allow))
+		proxy.RefuseMethod(w, req, allow)
 	}
 }
 

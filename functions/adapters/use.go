@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
@@ -230,8 +231,7 @@ type card struct {
 // Models answers GET /v1/models and GET /v1/models/{id}, whatever the state of the runtime.
 func (r *Registry) Models(w http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		api.WriteError(w, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want GET", req.Method, req.URL.Path))
+		proxy.RefuseMethod(w, req, "GET, HEAD")
 		return
 	}
 	cards := r.cards()

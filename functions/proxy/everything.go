@@ -142,6 +142,12 @@ func AnswerOK(w http.ResponseWriter) {
 	api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
+// RefuseMethod answers 405; allow lists the methods that the path has.
+func RefuseMethod(w http.ResponseWriter, r *http.Request, allow string) {
+	w.Header().Set("Allow", allow)
+	api.WriteError(w, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", r.Method, r.URL.Path, allow))
+}
+
 // readKnown reads a body of known length before its request waits: only then is a client that leaves noticed.
 func (x *exchange) readKnown() (err error) {
 	if door := x.cfg.Door; x.r.ContentLength > 0 && door.Fits(x.r) {
