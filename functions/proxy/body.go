@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"io"
 	"mime"
 	"mime/multipart"
@@ -202,20 +203,26 @@ func (x *exchange) media(body []byte) error {
 	return nil
 }
 
-// Uploaded files are data and may pass.
+// Uploaded files are data and may pass. Servers read parts that are not well-formed, so these may not.
 func (x *exchange) mediaForm(r *multipart.Reader) error {
 	for {
 		part, err := r.NextRawPart()
-		if err != nil {
+		if err == io.EOF {
 			return nil
+		}
+		if err == nil && (part.FormName() == "" || len(part.Header["Content-Disposition"]) > 1) {
+			err = errors.New("a part has not one Content-Disposition of form-data with a name")
+		}
+		var text []byte
+		if err == nil && part.FileName() == "" {
+			text, err = io.ReadAll(part)
+		}
+		if err != nil {
+			return api.BadRequest("", "the form can't be read: %v", err)
 		}
 		name, _, _ := strings.Cut(part.FormName(), "[")
-		if part.FileName() != "" || name != "url" && !slices.Contains(mediaFields, name) {
+		if text == nil || name != "url" && !slices.Contains(mediaFields, name) {
 			continue
-		}
-		text, err := io.ReadAll(part)
-		if err != nil {
-			return nil
 		}
 		if refused := checkMedia(string(text), name, x.cfg.MediaHosts); refused != nil {
 			return refused
