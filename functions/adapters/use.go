@@ -119,13 +119,20 @@ func (r *Registry) leave(name api.ModelName) {
 	if !still {
 		return
 	}
-	if err := r.cfg.Loader.UnloadAdapter(ctx, e, name); err != nil {
+	if err := r.unloadRemoved(ctx, e, name); err != nil {
 		r.cfg.Logger.Warn("an adapter that was removed can't be unloaded", "adapter", name, "error", err)
-		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.unload = slices.DeleteFunc(r.unload, func(n api.ModelName) bool { return n == name })
+}
+
+// The caller holds change.
+func (r *Registry) unloadRemoved(ctx context.Context, e api.Endpoint, name api.ModelName) error {
+	err := r.cfg.Loader.UnloadAdapter(ctx, e, name)
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.unload = slices.DeleteFunc(r.unload, func(n api.ModelName) bool { return n == name })
+	}
+	return err
 }
 
 // makeRoom unloads adapters until one more fits. If all are in use it waits for one, or returns false without wait. The caller holds
@@ -134,6 +141,10 @@ func (r *Registry) makeRoom(ctx context.Context, e api.Endpoint, wait bool) (boo
 	for {
 		r.mu.Lock()
 		victim, full := r.victim()
+		drop := r.drop
+		if slices.Contains(r.unload, victim) {
+			drop = r.unloadRemoved
+		}
 		var freed <-chan struct{}
 		if full && victim == "" && wait {
 			freed = r.use.wait()
@@ -143,7 +154,7 @@ func (r *Registry) makeRoom(ctx context.Context, e api.Endpoint, wait bool) (boo
 		case !full:
 			return true, nil
 		case victim != "":
-			if err := r.drop(ctx, e, victim); err != nil {
+			if err := drop(ctx, e, victim); err != nil {
 				return false, err
 			}
 			continue
@@ -183,7 +194,7 @@ func (r *Registry) drop(ctx context.Context, e api.Endpoint, name api.ModelName)
 // victim reports whether there is no room for one more adapter, and returns the least recently used one that no request uses; empty: all
 // are in use. The caller holds mu.
 func (r *Registry) victim() (victim api.ModelName, full bool) {
-	loaded := 0
+	loaded := len(r.unload)
 	for _, a := range r.adapters {
 		if a.State != Loaded || a.brought {
 			continue
@@ -195,6 +206,9 @@ func (r *Registry) victim() (victim api.ModelName, full bool) {
 	}
 	if r.cfg.Room <= 0 || loaded < r.cfg.Room {
 		return "", false
+	}
+	if i := slices.IndexFunc(r.unload, func(n api.ModelName) bool { return r.use.running[n] == 0 }); i >= 0 {
+		victim = r.unload[i]
 	}
 	return victim, true
 }
