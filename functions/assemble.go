@@ -284,13 +284,13 @@ func (f *function) makeProxy() (err error) {
 }
 
 // handlerStart returns nil if this process adopts orphans itself; else the handler's program gets a shim.
-func (f *function) handlerStart() (func(process.Spec) (handlerProgram, error), error) {
+func (f *function) handlerStart() (func(process.Spec) (process.Child, error), error) {
 	if f.cfg.OwnProcess || len(f.cfg.Keep) == 0 {
 		return nil, nil
 	}
 	var err error
 	f.handlerShim, err = shim.Open(f.ending, keeping(f.cfg, f.log))
-	return func(s process.Spec) (handlerProgram, error) { return f.handlerShim.Start(s) }, err
+	return f.handlerShim.Start, err
 }
 
 // tellStreams has the proxy record the state of streams, for runtimes that can't report it but can continue a stream.

@@ -27,18 +27,12 @@ type userHandlerConfig struct {
 	Runtime http.Handler
 	Model   api.ModelName
 	Log     *process.Log
-	// Start starts the program; nil: [process.Start].
-	Start func(process.Spec) (handlerProgram, error)
+	// Start starts the program; nil: [process.StartChild].
+	Start func(process.Spec) (process.Child, error)
 	// StartTimeout bounds the time until its port accepts a connection; 0: 1 min.
 	StartTimeout time.Duration
 	StopGrace    time.Duration
 	Logger       *slog.Logger
-}
-
-type handlerProgram interface {
-	Exited() <-chan struct{}
-	Status() string
-	Stop(grace time.Duration)
 }
 
 const (
@@ -78,7 +72,7 @@ func newUserHandler(cfg userHandlerConfig) (*userHandler, error) {
 		return nil, errors.New("handler: the configuration needs Runtime and Log")
 	}
 	if cfg.Start == nil {
-		cfg.Start = func(s process.Spec) (handlerProgram, error) { return process.Start(s) }
+		cfg.Start = process.StartChild
 	}
 	if cfg.StartTimeout == 0 {
 		cfg.StartTimeout = time.Minute
@@ -213,7 +207,7 @@ func (h *userHandler) once(ctx context.Context, runtime string) (ready time.Dura
 	}
 }
 
-func (h *userHandler) awaitPort(ctx context.Context, p handlerProgram, address string) error {
+func (h *userHandler) awaitPort(ctx context.Context, p process.Child, address string) error {
 	began := time.Now()
 	for {
 		c, err := net.DialTimeout("tcp", address, time.Second)
