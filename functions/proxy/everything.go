@@ -98,20 +98,18 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 		AnswersProbe(w, r) // 200 to others, without content
 		return
 	}
-	if refused != nil {
+	switch {
+	case refused != nil:
 		x.refuse(refused)
-		p.cfg.Observe(x.outcome)
-		return
-	}
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	defer place.leave()
-	x.live = p.load.begin("", int(max(r.ContentLength, 0)))
-	defer x.live.end()
-	x.everything(place.inside, place.base, place.validated)
-	if probe {
-		return
+	case err != nil:
+		x.fail(err)
+	default:
+		defer place.leave()
+		x.live = p.load.begin("", int(max(r.ContentLength, 0)))
+		defer x.live.end()
+		if x.everything(place.inside, place.base, place.validated); probe {
+			return
+		}
 	}
 	p.cfg.Observe(x.outcome)
 	if x.outcome.abort {

@@ -243,9 +243,8 @@ func (x *exchange) enter(probe bool, beforeWait func() error) (p place, refused 
 	default: // 4.
 		p.base, refused = gate.Enter()
 	}
-	var full *api.Error
-	if errors.As(err, &full) && full.Code == api.CodeHoldFull { // no memory for a body that waits
-		refused, err = api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "%s", full.Message), nil
+	if err != nil && api.AsError(err).Code == api.CodeHoldFull { // no memory for a body that waits
+		refused, err = api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "%v", err), nil
 	}
 	return p, refused, err
 }
