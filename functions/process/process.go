@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// in bytes
+// maxLine is in bytes; a longer line is split.
 const maxLine = 8 << 10
 
 // outputGrace is how long output is read after the child is gone. Only a descendant that could not be killed still holds the pipe.

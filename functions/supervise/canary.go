@@ -30,7 +30,7 @@ type adapter struct {
 	since time.Time
 }
 
-// nil: not asked yet
+// answers has nil for an adapter that was not asked yet.
 type answers map[adapter]*runtime.Answer
 
 func (o *operation) learnAll(ctx context.Context) {

@@ -191,7 +191,7 @@ func (s *Supervisor) untilNext() time.Duration {
 	return time.Until(next)
 }
 
-// step makes a delayed start.
+// handleDeadline leaves a delayed start to step.
 func (s *Supervisor) handleDeadline(now time.Time) {
 	reached := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	switch {
