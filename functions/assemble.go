@@ -32,8 +32,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// otherNames returns the names beside its own that clients may use for the model: its aliases, and the function, service and variant
-// names, which the front door accepts too.
+// otherNames returns the model's other names: aliases, and those of function, service and variant.
 func otherNames(f api.Function) []api.ModelName {
 	names := slices.Clone(f.Aliases)
 	service := f.ServiceName()
@@ -48,7 +47,7 @@ func otherNames(f api.Function) []api.ModelName {
 	return names
 }
 
-// assemble creates the parts; nothing runs yet. agent is nil outside of a cluster.
+// assemble starts nothing. agent is nil outside of a cluster.
 func assemble(cfg Config, log *process.Log, kept *shim.Client, agent *registrar) (*function, error) {
 	f := &function{
 		cfg: cfg, log: log, shim: kept, agent: agent, transport: localhttp.New(cfg.Function.Concurrency+2, idleConnection),
@@ -57,7 +56,7 @@ func assemble(cfg Config, log *process.Log, kept *shim.Client, agent *registrar)
 	f.ending, f.end = context.WithCancel(context.Background())
 	f.settle = sync.OnceFunc(func() { close(f.settled) })
 	if kept == nil {
-		f.settle() // there is nothing to take over
+		f.settle()
 	}
 	for _, part := range []func() error{f.makeModels, f.openSnapshot, f.makeRuntime, f.makeEvents, f.makeSupervisor, f.makeAdapters, f.makeProxy, f.makePyfunc} {
 		if err := part(); err != nil {
@@ -73,7 +72,7 @@ func (f *function) makeModels() (err error) {
 	return err
 }
 
-// openSnapshot opens the function's snapshot, if it has one and it can be made here. The instance's folder is then the snapshot's.
+// openSnapshot makes the instance's folder the snapshot's.
 func (f *function) openSnapshot() error {
 	fn := f.cfg.Function
 	if !fn.Snapshot {
@@ -109,7 +108,6 @@ func (f *function) makeRuntime() (err error) {
 	return err
 }
 
-// toRuntime returns the transport for requests to the runtime's server.
 func (f *function) toRuntime() http.RoundTripper {
 	if k, keyed := f.runtime.(runtime.Keyed); keyed {
 		return runtime.WithKey(f.transport, k)
@@ -117,7 +115,6 @@ func (f *function) toRuntime() http.RoundTripper {
 	return f.transport
 }
 
-// canaryTokens returns the number of the canary's tokens that are compared after a wake.
 func canaryTokens(fn api.Function) int {
 	switch {
 	case fn.CanaryTokens < 0, fn.Runtime.Kind == api.RuntimeHTTP:
@@ -140,7 +137,7 @@ func (f *function) makeEvents() (err error) {
 	return err
 }
 
-// sender returns the sender of the instance's events, or nil if nobody wants them.
+// sender returns nil if nobody wants the events.
 func sender(cfg Config, agent *registrar) (*cloudevent.Sender, error) {
 	to, by := cfg.Events, http.RoundTripper(nil)
 	switch {
@@ -208,7 +205,6 @@ func (f *function) startApart(s process.Spec) (supervise.Child, error) {
 	return child, nil
 }
 
-// suspender returns what takes the runtime off its GPUs, or why nothing can.
 func (f *function) suspender() (supervise.Suspender, error) {
 	self, err := os.Executable()
 	switch fn := f.cfg.Function; {
@@ -235,8 +231,7 @@ func (f *function) makeAdapters() (err error) {
 	return err
 }
 
-// makeProxy builds the handler of clients' requests: the proxy inside [Config.Wrap]. The proxy passes requests to the user's handler if
-// there is one, else to the runtime.
+// makeProxy's handler sends requests to the user's handler if there is one, else to the runtime.
 func (f *function) makeProxy() (err error) {
 	measured := metrics.Config{
 		Model: f.cfg.Function.Model, Status: f.supervisor.Status, Signals: f.signals,
@@ -288,18 +283,17 @@ func (f *function) makeProxy() (err error) {
 	return nil
 }
 
-// handlerStart returns the function that starts the handler's program. It uses a separate shim unless this process adopts orphans
-// itself.
-func (f *function) handlerStart() (func(process.Spec) (handlerProgram, error), error) {
+// handlerStart returns nil if this process adopts orphans itself; else the handler's program gets a shim.
+func (f *function) handlerStart() (func(process.Spec) (process.Child, error), error) {
 	if f.cfg.OwnProcess || len(f.cfg.Keep) == 0 {
 		return nil, nil
 	}
 	var err error
 	f.handlerShim, err = shim.Open(f.ending, keeping(f.cfg, f.log))
-	return func(s process.Spec) (handlerProgram, error) { return f.handlerShim.Start(s) }, err
+	return f.handlerShim.Start, err
 }
 
-// tellStreams has the proxy record the state of streams for runtimes that cannot report it but can continue a stream.
+// tellStreams has the proxy record the state of streams, for runtimes that can't report it but can continue a stream.
 func (f *function) tellStreams(cfg *proxy.Config) {
 	t, is := f.runtime.(runtime.Tellable)
 	if !is || !f.cfg.Function.Resumes() {
@@ -317,10 +311,10 @@ func (f *function) tellStreams(cfg *proxy.Config) {
 	})
 }
 
-// plain reports whether the runtime is no model server: then all of its paths belong to clients.
+// plain reports whether all paths belong to clients.
 func (f *function) plain() bool { return f.cfg.Function.Runtime.Kind == api.RuntimeHTTP }
 
-// prefixes returns how the function's runtime keeps clients' cached prompts apart. Commands and Ollama have no known way to do that.
+// prefixes: commands and Ollama have no known way to keep clients' cached prompts apart.
 func prefixes(fn api.Function) proxy.Prefixes {
 	if fn.SharedPrefixes {
 		return proxy.PrefixesAsTheyAre
@@ -347,7 +341,6 @@ func (f *function) makePyfunc() (err error) {
 	return err
 }
 
-// adopt takes over the runtime that another worker left behind.
 func (f *function) adopt() (supervise.Child, runtime.Launch, supervise.Note, bool) {
 	child, launch, note, found := f.shim.Adopt()
 	if !found {
@@ -356,7 +349,7 @@ func (f *function) adopt() (supervise.Child, runtime.Launch, supervise.Note, boo
 	return child, launch, note, found
 }
 
-// ready is the supervisor's hook: it runs when the runtime has generated a token, before the instance counts as awake.
+// ready runs when the runtime has generated a token, before the instance counts as awake.
 func (f *function) ready(ctx context.Context, e api.Endpoint) error {
 	f.endpoint.Store(&e)
 	f.describe(e)
@@ -369,7 +362,6 @@ func (f *function) ready(ctx context.Context, e api.Endpoint) error {
 	return f.adapters.Restore(ctx, e) // last: requests are let in soon after it
 }
 
-// describe reports once what the runtime says of its model, in the background: nothing but lists of models needs it.
 func (f *function) describe(e api.Endpoint) {
 	d, can := f.runtime.(runtime.Describer)
 	if !can || f.supervisor.Status().Model != nil {
@@ -385,13 +377,10 @@ func (f *function) describe(e api.Endpoint) {
 	})
 }
 
-// trySecond is how long a command may take to answer on a second connection before it counts as serving one connection at a time. For
-// that long such a server answers nobody else.
+// trySecond is how long a command may take to answer on a second connection.
 var trySecond = time.Second
 
-// reuseConnections keeps the connections to the runtime open for further requests if the manifest says so or the server is known to
-// support it. A command is tried in the background. Until it answers, each request has its own connection, and if it never answers, that
-// stays so.
+// reuseConnections tries a command in the background; until it answers, each request has its own connection.
 func (f *function) reuseConnections(e api.Endpoint) {
 	rt := f.cfg.Function.Runtime
 	switch {
@@ -414,7 +403,7 @@ func (f *function) reuseConnections(e api.Endpoint) {
 	}
 }
 
-// early reports whether ready has nothing to do: there are no adapters to load and no handler to wait for.
+// early reports whether ready has nothing to do.
 func (f *function) early() bool { return f.handler == nil && f.adapters.Empty() }
 
 func (f *function) signals(ctx context.Context) (runtime.Signals, error) {
@@ -425,7 +414,6 @@ func (f *function) signals(ctx context.Context) (runtime.Signals, error) {
 	return f.runtime.Signals(ctx, *e)
 }
 
-// handled is the gate of requests that go to the handler.
 type handled struct {
 	*supervise.Gate
 	handler *userHandler
@@ -452,7 +440,7 @@ func (g handled) EnterInTurn(ctx context.Context, t control.Turn, beforeWait fun
 	return base, refused, err
 }
 
-// entered returns the base URL for a request that holds a slot. It gives the slot back if the handler refuses.
+// entered gives the request's slot back if the handler refuses.
 func (g handled) entered(leave func()) (base string, refused *api.Error) {
 	if base, refused = g.handler.Base(); refused != nil {
 		leave()
@@ -460,7 +448,7 @@ func (g handled) entered(leave func()) (base string, refused *api.Error) {
 	return base, refused
 }
 
-// inside is the gate of the handler's own requests to the runtime. They belong to a request that already holds a slot.
+// inside is the gate of the handler's own requests to the runtime. They belong to a request that holds a slot.
 type inside struct {
 	movingGate
 	gate *supervise.Gate
@@ -474,16 +462,15 @@ type movingGate interface {
 func (g inside) Enter() (base string, refused *api.Error) { return g.gate.Inside() }
 func (inside) Leave()                                     {}
 
-// EnterBehind is Enter: the client's request has already waited behind the wake if it had to.
+// EnterBehind is Enter: the client's request has already waited.
 func (g inside) EnterBehind(ctx context.Context, _ time.Duration) (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {
 	base, refused = g.gate.Inside()
 	return base, ctx, nil, refused
 }
 
-// prefixed marks the handler's output in the runtime's log.
 type prefixed struct{ log *process.Log }
 
 func (p prefixed) Write(line []byte) (int, error) {
-	p.log.Write(append([]byte("handler: "), line[:max(len(line)-1, 0)]...)) // without the line end
+	p.log.Write(append([]byte("handler: "), line[:max(len(line)-1, 0)]...))
 	return len(line), nil
 }

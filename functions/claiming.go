@@ -14,11 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// errRole ends an instance that began to run a model before it learned that its pod only claims GPUs. The next process learns that
-// first.
 var errRole = errors.New("the control plane says that this pod claims GPUs for another and runs no model itself")
 
-// standIn is an instance without a runtime, as the control plane knows it: it reports a status.
 type standIn struct {
 	cfg    Config
 	since  time.Time
@@ -26,7 +23,6 @@ type standIn struct {
 	events *cloudevent.Sender
 }
 
-// standIn calls serve with a stand-in whose events are posted until serve returns.
 func (e *entry) standIn(ctx context.Context, cfg Config, serve func(*standIn)) error {
 	events, err := sender(cfg, e.agent)
 	if err != nil {
@@ -43,7 +39,6 @@ func (e *entry) standIn(ctx context.Context, cfg Config, serve func(*standIn)) e
 	return nil
 }
 
-// status returns the status in a state with the next number.
 func (s *standIn) status(state api.State) api.InstanceStatus {
 	return api.InstanceStatus{
 		Instance: s.cfg.Instance, Function: s.cfg.Function.Name, State: state, Endpoint: s.cfg.Endpoint, Devices: s.cfg.Devices,
@@ -53,13 +48,11 @@ func (s *standIn) status(state api.State) api.InstanceStatus {
 
 func (s *standIn) report(status api.InstanceStatus) { s.events.Emit(stateEvent(status)) }
 
-// claiming is an instance whose pod claims GPUs for another one.
 type claiming struct {
 	*standIn
 	stub *requester
 }
 
-// claim runs the instance as a requester until its claim may go.
 func (e *entry) claim(ctx context.Context, cfg Config, door serving) error {
 	var failed error
 	err := e.standIn(ctx, cfg, func(s *standIn) {
@@ -91,7 +84,6 @@ func (e *entry) claim(ctx context.Context, cfg Config, door serving) error {
 	return errors.Join(err, failed)
 }
 
-// status returns the claim's status: awake while a provider serves under it.
 func (c *claiming) status() api.InstanceStatus {
 	state := api.Asleep
 	if c.stub.Ready() {
@@ -102,7 +94,6 @@ func (c *claiming) status() api.InstanceStatus {
 	return s
 }
 
-// ServeHTTP answers the control plane's state path; the requester answers all others.
 func (c *claiming) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != control.PathState {
 		c.stub.ServeHTTP(w, r)

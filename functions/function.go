@@ -36,12 +36,11 @@ import (
 )
 
 const (
-	logLines = 50 // kept lines of the runtime's output
-	// idleConnection is below the five seconds after which common servers close an idle connection: a request sent at that moment would
-	// be lost.
+	logLines = 50
+	// Common servers close an idle connection after five seconds; a request sent at that moment would be lost.
 	idleConnection = 3 * time.Second
 	lastAnswers    = 2 * time.Second // for handlers to finish after the runtime has gone
-	// requestTime bounds how long a request, with its body, may take to arrive. It already holds a slot in the runtime.
+	// requestTime bounds a request's arrival, with its body. It already holds a slot.
 	requestTime = 5 * time.Minute
 )
 
@@ -51,32 +50,31 @@ type function struct {
 	log         *process.Log
 	shim        *shim.Client // the runtime's parent; nil: this process is
 	models      *models
-	snapshot    *snapshot     // nil: none
+	snapshot    *snapshot
 	noSnapshot  *api.Snapshot // why it is nil; nil: none is wanted
 	runtime     runtime.Runtime
 	supervisor  *supervise.Supervisor
 	adapters    *adapters.Registry
-	handler     *userHandler  // nil: none
-	handlerShim *shim.Client  // its parent; nil: this process is
-	door        *inbound.Door // reads clients' bodies
+	handler     *userHandler
+	handlerShim *shim.Client // its parent; nil: this process is
+	door        *inbound.Door
 	proxy       *proxy.Proxy
 	clients     http.Handler // the proxy inside Config.Wrap
 	pyfunc      *pyfunc.Handler
 	metrics     *metrics.Metrics
-	kv          *metrics.Follower            // reads the runtime's prefix cache events; nil: it publishes none
-	emit        func(api.Event)              // nil: nobody wants events
-	events      *cloudevent.Sender           // posts events; nil: none are posted
-	agent       *registrar                   // nil: outside of a cluster
+	kv          *metrics.Follower  // nil: the runtime publishes no prefix cache events
+	emit        func(api.Event)    // nil: nobody wants events
+	events      *cloudevent.Sender // nil: none are posted
+	agent       *registrar
 	endpoint    atomic.Pointer[api.Endpoint] // the runtime's; nil before the first start
 	settled     chan struct{}                // closed once it is known whether an adopted runtime serves
-	settle      func()                       // closes settled, once
-	trying      sync.WaitGroup               // for reuseConnections' attempts
-	ending      context.Context              // ends with the instance; followers of the logs leave
-	end         context.CancelFunc           // cancels ending
+	settle      func()
+	trying      sync.WaitGroup
+	ending      context.Context // ends with the instance
+	end         context.CancelFunc
 }
 
-// Run runs one instance and blocks until nothing of the runtime is left. It returns nil after a stop call or the end of ctx, and an
-// error if the instance could not start.
+// Run runs one instance and blocks until nothing of the runtime is left. It returns nil after a stop call or the end of ctx.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -106,7 +104,6 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// prepare readies the process and its folder for a runtime. clean removes what it created.
 func prepare(cfg *Config) (clean func(), err error) {
 	clean = func() {}
 	if cfg.OwnProcess {
@@ -122,13 +119,12 @@ func prepare(cfg *Config) (clean func(), err error) {
 		return clean, err
 	}
 	cfg.Dir = dir
-	if !strings.HasPrefix(dir, os.TempDir()) { // the runtime's temporary files must go there too
+	if !strings.HasPrefix(dir, os.TempDir()) { // the runtime's temporary files too
 		cfg.Env = append(slices.Clip(cfg.Env), "TMPDIR="+dir)
 	}
 	return remove, nil
 }
 
-// keep starts a shim if the configuration names one, else it returns nil.
 func keep(ctx context.Context, cfg Config, log *process.Log) (*shim.Client, error) {
 	if len(cfg.Keep) == 0 {
 		return nil, nil
@@ -136,7 +132,6 @@ func keep(ctx context.Context, cfg Config, log *process.Log) (*shim.Client, erro
 	return shim.Open(ctx, keeping(cfg, log))
 }
 
-// work runs an instance together with the other workers of its folder.
 func work(ctx context.Context, cfg Config, listener net.Listener) error {
 	cfg.Dir = filepath.Join(cfg.Workers, "run") // the runtime's files must outlive each worker
 	clean, err := prepare(&cfg)
@@ -163,11 +158,10 @@ func work(ctx context.Context, cfg Config, listener net.Listener) error {
 	})
 }
 
-// runs returns a digest of the settings that all workers of a folder must share. Environments may differ: they hold secrets, which are
-// renewed.
+// runs returns a digest of the settings that all workers of a folder must share. Environments may differ.
 func runs(fn api.Function) string {
 	fn = fn.WithoutSecrets()
-	raw, _ := json.Marshal([]any{fn.Model, fn.Aliases, fn.Handler, fn.Runtime}) // strings and lists of them always marshal
+	raw, _ := json.Marshal([]any{fn.Model, fn.Aliases, fn.Handler, fn.Runtime})
 	return fmt.Sprintf("%s %x", fn.Name, sha256.Sum256(raw))
 }
 
@@ -185,10 +179,9 @@ func newServer(cfg Config) *http.Server {
 type serving struct {
 	*inbound.Server // nil: requests come without one
 
-	served chan error // sent to once, by the server's goroutine; buffered, so that it never blocks
+	served chan error // sent to once; buffered: the server never blocks
 }
 
-// serve starts a server on the listener, if there is one, and reports that it listens.
 func serve(cfg Config, listener net.Listener, h http.Handler) serving {
 	if listener == nil {
 		return serving{nil, make(chan error, 1)}
@@ -204,7 +197,6 @@ func serve(cfg Config, listener net.Listener, h http.Handler) serving {
 	return s
 }
 
-// report posts a change of state.
 func (f *function) report(s api.InstanceStatus) {
 	if s.State != api.Starting {
 		f.settle()
@@ -219,7 +211,7 @@ func stateEvent(s api.InstanceStatus) api.Event {
 	return api.NewEvent(api.EventInstanceState, "/instance/"+s.Function.Namespace()+"/"+string(s.Instance), s.Function, s)
 }
 
-// run serves until the supervisor has ended. Every goroutine that it starts has ended when it returns.
+// run waits for every goroutine that it starts.
 func (f *function) run(ctx context.Context, door serving) error {
 	alive := f.ending
 	defer f.end()
@@ -269,7 +261,7 @@ func (f *function) run(ctx context.Context, door serving) error {
 	return errors.Join(failed, err, handled)
 }
 
-// close ends the parts that [function.run] does not end.
+// close ends the parts that run does not end.
 func (f *function) close() {
 	f.end()
 	if f.snapshot != nil {
@@ -280,8 +272,7 @@ func (f *function) close() {
 	}
 }
 
-// stop drains and ends the runtime, or kills it if told so meanwhile. If another worker can continue with the runtime, it is drained and
-// left running.
+// stop drains and ends the runtime, or leaves it running if another worker can continue with it.
 func (f *function) stop(kill func()) {
 	stopped := make(chan struct{})
 	go func() {
@@ -290,7 +281,7 @@ func (f *function) stop(kill func()) {
 		if f.shim != nil && f.shim.Peers() > 0 {
 			end = f.supervisor.Leave
 		}
-		_, _ = end(context.Background(), control.StopRequest{Drain: f.cfg.Drain}) // always succeeds
+		_, _ = end(context.Background(), control.StopRequest{Drain: f.cfg.Drain})
 	}()
 	select {
 	case <-stopped:
@@ -300,7 +291,6 @@ func (f *function) stop(kill func()) {
 	}
 }
 
-// shutdown lets handlers write their last answers.
 func (s serving) shutdown() {
 	if s.Server == nil {
 		s.served <- nil
@@ -309,12 +299,11 @@ func (s serving) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastAnswers)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {
-		_ = s.Close() // cuts the remaining requests
+		_ = s.Close()
 	}
 }
 
-// listen opens e and returns the endpoint that it listens at. A Unix socket lies in a folder that only this user can enter, which is
-// created if need be. It replaces a stale socket.
+// listen opens e and returns its actual endpoint. A Unix socket's folder is created, for this user only; a stale socket is replaced.
 func listen(e api.Endpoint) (l net.Listener, at api.Endpoint, err error) {
 	defer func() {
 		if err != nil {
@@ -348,9 +337,8 @@ func listen(e api.Endpoint) (l net.Listener, at api.Endpoint, err error) {
 	return l, api.Endpoint("http://" + l.Addr().String()), nil
 }
 
-// toldHost returns the Host header that the runtime sees for requests that arrive at e. Runtimes on loopback refuse unknown hosts,
-// against web pages whose name leads to this machine (DNS rebinding). For a loopback port that check stays. A Unix socket is out of
-// reach of web pages, and others reach a public listener by any name of the cluster, so the runtime is told a name that it accepts.
+// toldHost returns the Host header for the runtime, or "" for the client's. Runtimes on loopback refuse unknown hosts, against DNS
+// rebinding. On a loopback port that check stays; web pages can't reach a Unix socket, and a public listener has many names.
 func toldHost(e api.Endpoint) string {
 	if _, unix := e.Socket(); unix || e == "" {
 		return "localhost"
@@ -363,7 +351,6 @@ func toldHost(e api.Endpoint) string {
 	return "localhost"
 }
 
-// removeStale removes a socket that a dead process left behind, and nothing else.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -375,13 +362,12 @@ func removeStale(path string) error {
 		return errors.New("there is a file that is no socket; choose another path or remove it")
 	}
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		_ = c.Close() // only to see whether somebody listens
+		_ = c.Close()
 		return errors.New("another process listens there; stop it or choose another path")
 	}
 	return os.Remove(path)
 }
 
-// serveMetrics serves the metrics at their own address until ctx ends.
 func (f *function) serveMetrics(ctx context.Context) {
 	metrics := f.metrics.Handler()
 	aside(ctx, f.cfg.Logger, "metrics (--metrics-listen)", f.cfg.MetricsListen, func(w http.ResponseWriter, r *http.Request) {
@@ -393,7 +379,7 @@ func (f *function) serveMetrics(ctx context.Context) {
 	})
 }
 
-// aside serves at a second address until ctx ends. Failures are only logged: the instance's task is to serve its model.
+// aside serves at a second address until ctx ends. Failures are only logged.
 func aside(ctx context.Context, log *slog.Logger, what, at string, handler http.HandlerFunc) {
 	log = log.With("listen", at)
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at)

@@ -14,11 +14,9 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// envUsage names a file with the memory in use by UUID, in bytes, as a JSON object, for machines whose accelerators nvidia-smi does not
-// know.
+// envUsage names a file with the memory in use, a JSON object of bytes by UUID, for accelerators that nvidia-smi does not know.
 const envUsage = "ROUSE_ACCELERATOR_MEMORY"
 
-// gpuUsage reads the memory in use of each visible GPU, from the file that [envUsage] names, else from nvidia-smi.
 func gpuUsage(ctx context.Context) (map[api.DeviceID]api.Bytes, error) {
 	if file := os.Getenv(envUsage); file != "" {
 		raw, err := os.ReadFile(file)
@@ -41,7 +39,6 @@ func gpuUsage(ctx context.Context) (map[api.DeviceID]api.Bytes, error) {
 	return parseUsage(out)
 }
 
-// parseUsage reads lines of UUID and MiB.
 func parseUsage(out []byte) (map[api.DeviceID]api.Bytes, error) {
 	used := map[api.DeviceID]api.Bytes{}
 	for line := range bytes.Lines(out) {

@@ -21,12 +21,11 @@ import (
 	"github.com/rouse-dev/rouse/functions/pyfunc"
 )
 
-// pathUp reports whether the runtime is up, whatever paths its clients use. Probes inside of the container use it.
+// pathUp reports whether the runtime is up, even where all other paths are its clients'.
 const pathUp = "/rouse/v1/up"
 
 const maxControlBody = 1 << 20
 
-// ServeHTTP routes all requests: the instance's own paths, the control plane's, and the clients'.
 func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case path == pathUp:
@@ -53,10 +52,9 @@ func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// takeOver is how long a request waits until it is known whether a dead worker's runtime still serves.
+// takeOver is how long a request waits to learn whether a dead worker's runtime still serves.
 const takeOver = 2 * time.Second
 
-// client answers a path of the model server, or the list of models.
 func (f *function) client(w http.ResponseWriter, r *http.Request) {
 	if path := r.URL.Path; path == "/v1/models" || strings.HasPrefix(path, "/v1/models/") {
 		f.adapters.Models(w, r)
@@ -76,7 +74,6 @@ func (f *function) client(w http.ResponseWriter, r *http.Request) {
 	f.clients.ServeHTTP(w, r)
 }
 
-// readiness answers 200 only if a request would be accepted now, however many run.
 func (f *function) readiness(w http.ResponseWriter) {
 	if refused := f.supervisor.Gate().Refusal(); refused != nil {
 		api.WriteError(w, refused)
@@ -85,8 +82,7 @@ func (f *function) readiness(w http.ResponseWriter) {
 	proxy.AnswerOK(w)
 }
 
-// authorize admits everybody who can open our Unix socket. Elsewhere it requires a token: Config.Token or the content of
-// Config.TokenFile.
+// authorize admits all who can open our Unix socket. Elsewhere it requires Config.Token or the content of Config.TokenFile.
 func (c *Config) authorize(r *http.Request) error {
 	if _, unix := c.Listen.Socket(); unix || c.Listen == "" { // or in this process
 		return nil
@@ -112,7 +108,6 @@ func (c *Config) authorize(r *http.Request) error {
 	return api.Errorf(http.StatusUnauthorized, "", "%s is for the control plane: send its bearer token", r.URL.Path)
 }
 
-// admits reports whether authorize admits the request; else it answers it.
 func (c *Config) admits(w http.ResponseWriter, r *http.Request) bool {
 	err := c.authorize(r)
 	if err != nil {
@@ -121,13 +116,13 @@ func (c *Config) admits(w http.ResponseWriter, r *http.Request) bool {
 	return err == nil
 }
 
-// same compares two secrets by their digests, so that the time that it takes does not reveal their lengths.
+// same compares digests, so that its time does not reveal the secrets' lengths.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// ControlPaths are the paths that an instance serves to the control plane, with their methods. They must not be changed.
+// ControlPaths are the paths of an instance's control plane, with their methods. They must not be changed.
 var ControlPaths = map[string]string{
 	"/metrics": http.MethodGet, control.PathState: http.MethodGet, control.PathLogs: http.MethodGet,
 	control.PathWake: http.MethodPost, control.PathSleep: http.MethodPost, control.PathStop: http.MethodPost,
@@ -135,14 +130,13 @@ var ControlPaths = map[string]string{
 }
 
 func (f *function) administer(w http.ResponseWriter, r *http.Request) {
-	want := ControlPaths[r.URL.Path]
-	if want != r.Method {
-		err := api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "there is nothing at %s", r.URL.Path)
-		if want != "" {
-			w.Header().Set("Allow", want)
-			err = api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", r.Method, r.URL.Path, want)
-		}
-		api.WriteError(w, err)
+	switch want := ControlPaths[r.URL.Path]; want {
+	case r.Method:
+	case "":
+		api.WriteError(w, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "there is nothing at %s", r.URL.Path))
+		return
+	default:
+		proxy.RefuseMethod(w, r, want)
 		return
 	}
 	switch r.URL.Path {
@@ -165,7 +159,7 @@ func (f *function) administer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// wake wakes the runtime. The grant's trace applies if the call has none.
+// wake uses the grant's trace if the call has none.
 func (f *function) wake(ctx context.Context, g api.Grant) (api.InstanceStatus, error) {
 	if api.TraceOf(ctx).Zero() {
 		t, _ := api.ParseTrace(g.Trace)
@@ -174,13 +168,11 @@ func (f *function) wake(ctx context.Context, g api.Grant) (api.InstanceStatus, e
 	return f.supervisor.Wake(ctx, g)
 }
 
-// declare applies the function's current list of adapters.
 func (f *function) declare(ctx context.Context, r control.AdaptersRequest) (api.InstanceStatus, error) {
 	err := f.adapters.Declare(ctx, r.Adapters)
 	return f.supervisor.Status(), err
 }
 
-// answerCall makes a call with the decoded body, and writes the status that it returns.
 func answerCall[T any](w http.ResponseWriter, r *http.Request, call func(context.Context, T) (api.InstanceStatus, error)) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxControlBody))
 	if err != nil {
@@ -196,7 +188,6 @@ func answerCall[T any](w http.ResponseWriter, r *http.Request, call func(context
 	api.Answer(w, status, err)
 }
 
-// logs answers with the runtime's last lines and, with follow, all further ones.
 func (f *function) logs(w http.ResponseWriter, r *http.Request) {
 	tail := -1
 	if text := r.FormValue("tail"); text != "" {
@@ -231,23 +222,21 @@ func (f *function) logs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// loadEvery is the time between two samples of the load while requests run, and so the least time between two reports.
+// loadEvery is the time between two samples of the load, and so the least between two reports.
 const loadEvery = time.Second
 
-// loadWatch reports the load of a runtime that has requests. While it has none, the watch waits for the gate and asks nobody.
+// loadWatch reports the load of a runtime that has requests.
 //
 //  1. A request enters an empty runtime: the watch begins.
-//  2. Each second, if requests run or several came and went, it asks the runtime for
-//     its metrics and reports large changes.
-//  3. When none runs and at most one came and went, the watch reports once more that
-//     the runtime is idle, with new contents of its prefix cache, and ends.
+//  2. Each second, if requests run or several came and went, it reads the runtime's metrics and reports large changes.
+//  3. When none runs and at most one came and went, it reports once more, with new contents of the prefix cache, and ends.
 type loadWatch struct {
 	gate interface {
 		Busy() <-chan struct{}
 		Running() (running int, entered uint64)
 	}
 	meter *metrics.Meter
-	// report reports a load. It does not block.
+	// report must not block.
 	report func(api.Load)
 }
 
@@ -290,10 +279,9 @@ func (w *loadWatch) run(ctx context.Context) {
 	}
 }
 
-// lookEvery is the time between two checks of the adapters of a server that we did not start: its owner may load others.
+// lookEvery is the time between two checks of the adapters of a server that others started.
 const lookEvery = 10 * time.Second
 
-// watchBrought checks the adapters until ctx ends, if the server is not ours.
 func (f *function) watchBrought(ctx context.Context) {
 	if f.cfg.Function.Runtime.Endpoint == "" || !f.runtime.Traits().Brings {
 		return
@@ -312,7 +300,6 @@ func (f *function) watchBrought(ctx context.Context) {
 	}
 }
 
-// watchLoad reports the load until ctx ends, if anybody wants reports.
 func (f *function) watchLoad(ctx context.Context) {
 	if f.emit == nil {
 		return

@@ -25,22 +25,20 @@ import (
 	"github.com/rouse-dev/rouse/functions/shim"
 )
 
-// Instance is an instance that runs in this process: the one that [Run] serves over HTTP, as a Go value. Its methods are safe for many
-// goroutines. They include those of [control.Client].
+// Instance is an instance in this process. Its methods are safe for many goroutines.
 type Instance struct {
-	// End starts to end the instance and returns at once: requests finish within the configured drain, then the runtime ends.
+	// End starts to end the instance and returns at once: requests finish within the configured drain.
 	End func()
 	// Kill ends the runtime without a drain and returns at once.
 	Kill func()
 
 	function *function
-	exited   chan struct{} // closed at the end
-	err      error         // how it ended; written before exited is closed
+	exited   chan struct{}
+	err      error // written before exited is closed
 }
 
-// Start starts an instance in this process and returns at once. Requests come by [Instance.RoundTrip], and at cfg.Listen if that is set;
-// cfg.Emit receives events. parent is a shim for its runtime, which Start takes over; nil: cfg.Keep says how to start one. The error
-// says why the instance can't run.
+// Start returns at once. Requests come by [Instance.RoundTrip], and at cfg.Listen if that is set. Start takes over parent, a shim for the
+// runtime; nil: cfg.Keep says how to start one.
 func Start(cfg Config, parent *shim.Client) (*Instance, error) {
 	err := cfg.Validate()
 	var listener net.Listener
@@ -76,8 +74,7 @@ func Start(cfg Config, parent *shim.Client) (*Instance, error) {
 	return i, nil
 }
 
-// begin creates an instance that does not share its runtime. run runs it until it has ended. begin takes listener and parent over; both
-// may be nil.
+// begin takes over listener and parent; both may be nil.
 func begin(ctx context.Context, cfg Config, listener net.Listener, parent *shim.Client) (f *function, run func(context.Context) error, err error) {
 	clean, err := prepare(&cfg)
 	release := func() {
@@ -106,10 +103,10 @@ func begin(ctx context.Context, cfg Config, listener net.Listener, parent *shim.
 	}, nil
 }
 
-// Exited returns a channel that is closed once nothing of the instance is left.
+// Exited returns a channel that is closed when nothing of the instance is left.
 func (i *Instance) Exited() <-chan struct{} { return i.exited }
 
-// Err returns why the instance has ended, or nil if it was told to. It is valid once [Instance.Exited] is closed.
+// Err returns why the instance has ended, nil if it was told to. It is valid once [Instance.Exited] is closed.
 func (i *Instance) Err() error { return i.err }
 
 // State returns the instance's status.
@@ -145,11 +142,8 @@ func (i *Instance) RoundTrip(r *http.Request) (*http.Response, error) {
 	return roundTrip(i.function, r, i.function.cfg.Logger)
 }
 
-// roundTrip has h answer r without a connection. h runs as a coroutine of the goroutine that reads the answer. It runs while the reader
-// waits for the header or more of the body, and pauses when it has written enough or flushes. So data is neither copied through a pipe
-// nor handed between goroutines. h must call its ResponseWriter in the goroutine that it was called in.
-//
-// Writes have the meaning that they have with net/http's server. A panic ends only the answer.
+// roundTrip has h answer r without a connection. h runs as a coroutine of the answer's reader: it runs while the reader waits, and pauses
+// when it has written enough or flushes. h must call its ResponseWriter in the goroutine that it was called in.
 func roundTrip(h http.Handler, r *http.Request, log *slog.Logger) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	w := &answer{header: make(http.Header, 8), declared: -1, head: r.Method == http.MethodHead, cancel: cancel}
@@ -169,7 +163,7 @@ func roundTrip(h http.Handler, r *http.Request, log *slog.Logger) (*http.Respons
 		w.yield = yield
 		w.serve(h, in, log)
 		cancel()
-		_ = body.Close() // already read, or not needed
+		_ = body.Close()
 	})
 	part, more := w.next()
 	if !more && w.aborted {
@@ -193,8 +187,7 @@ func roundTrip(h http.Handler, r *http.Request, log *slog.Logger) (*http.Respons
 	return resp, nil
 }
 
-// growStack grows the stack of a new goroutine to what a handler needs, while there is nothing to move: otherwise it is doubled, and
-// moved, in the middle of each request.
+// growStack grows a new goroutine's stack while there is nothing to move; otherwise each request moves it midway.
 //
 //go:noinline
 func growStack() {
@@ -207,10 +200,9 @@ var (
 	errLeft = errors.New("the reader of the answer left")
 )
 
-// keptBack bounds the buffered part of an answer. The buffer is delivered when it is full, on a flush, and at the end.
+// keptBack bounds the buffered part of an answer, in bytes.
 const keptBack = 4 << 10
 
-// answer is the [http.ResponseWriter] of a handler that runs as a coroutine.
 type answer struct {
 	next   func() ([]byte, bool)
 	stop   func()
@@ -220,18 +212,17 @@ type answer struct {
 	header   http.Header
 	sent     http.Header // the header when the status was written; nil before
 	status   int
-	head     bool // the request is a HEAD
+	head     bool
 	declared int64
 	wrote    int64
-	buf      []byte // written and not delivered
-	part     []byte // delivered and not read
-	left     bool   // the reader has gone
-	ended    bool   // the handler has returned
-	aborted  bool   // the handler has panicked
+	buf      []byte
+	part     []byte
+	left     bool
+	ended    bool
+	aborted  bool
 	resp     http.Response
 }
 
-// serve calls the handler, and delivers the rest of the buffer.
 func (w *answer) serve(h http.Handler, r *http.Request, log *slog.Logger) {
 	func() {
 		defer func() {
@@ -258,10 +249,9 @@ func (w *answer) serve(h http.Handler, r *http.Request, log *slog.Logger) {
 	}
 }
 
-// Header implements [http.ResponseWriter].
 func (w *answer) Header() http.Header { return w.header }
 
-// WriteHeader implements [http.ResponseWriter]. Interim answers are not passed on.
+// WriteHeader drops interim answers.
 func (w *answer) WriteHeader(status int) {
 	if w.sent != nil || status < http.StatusOK {
 		return
@@ -272,7 +262,6 @@ func (w *answer) WriteHeader(status int) {
 	}
 }
 
-// Write implements [http.ResponseWriter]. It does not keep p.
 func (w *answer) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	switch {
@@ -299,15 +288,14 @@ func (w *answer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// give delivers the buffer to the reader, and reports whether there still is one.
+// give reports whether there still is a reader.
 func (w *answer) give() bool {
 	w.left = !w.yield(w.buf)
 	w.buf = w.buf[:0] // the reader asks for more only after it has read all
 	return !w.left
 }
 
-// FlushError, SetReadDeadline, SetWriteDeadline and EnableFullDuplex serve [http.ResponseController]. The deadlines do nothing: there is
-// no slow peer.
+// FlushError and the next three serve [http.ResponseController]. Deadlines do nothing: there is no slow peer.
 func (w *answer) FlushError() error {
 	w.WriteHeader(http.StatusOK)
 	if w.left || !w.give() {
@@ -316,24 +304,20 @@ func (w *answer) FlushError() error {
 	return nil
 }
 
-// SetReadDeadline does nothing.
 func (w *answer) SetReadDeadline(time.Time) error { return nil }
 
-// SetWriteDeadline does nothing.
 func (w *answer) SetWriteDeadline(time.Time) error { return nil }
 
-// EnableFullDuplex does nothing.
 func (w *answer) EnableFullDuplex() error { return nil }
 
 type answerBody struct {
 	mu sync.Mutex // guards all fields; held while the handler runs
 	*answer
 
-	ctx context.Context // of the request
-	err error           // the reason of the end
+	ctx context.Context
+	err error
 }
 
-// Read implements [io.Reader].
 func (b *answerBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -359,7 +343,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close implements [io.Closer]. It returns after the handler has.
+// Close returns after the handler has.
 func (b *answerBody) Close() error {
 	b.cancel() // also ends a Read
 	b.mu.Lock()

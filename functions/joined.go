@@ -18,21 +18,19 @@ import (
 	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
-// patience is the default of [Join.Patience].
 const patience = 3 * time.Second
 
-// entry is the HTTP handler of an instance that joins a control plane. It answers "loading" until the instance knows its function.
+// entry answers "loading" until the instance knows its function.
 type entry struct {
 	cfg   Config
 	agent *registrar
 	ready chan struct{} // closed by open, which sets the fields below before
 
 	next   http.Handler
-	report func() // posts the status
+	report func()
 	locate func(control.RegisterAnswer)
 }
 
-// isOpen reports whether the instance knows its function.
 func (e *entry) isOpen() bool {
 	select {
 	case <-e.ready:
@@ -42,7 +40,6 @@ func (e *entry) isOpen() bool {
 	}
 }
 
-// joined runs an instance of a cluster: it serves at once, joins, and runs what the control plane says.
 func joined(ctx context.Context, cfg Config, listener net.Listener) error {
 	cfg.Token = cmp.Or(cfg.Token, rand.Text())
 	e := &entry{ready: make(chan struct{})}
@@ -96,7 +93,7 @@ func newAgent(cfg Config, e *entry) (*registrar, error) {
 	})
 }
 
-// live waits until the instance knows its function, and runs it. After an error the server still runs.
+// live runs the instance. After an error the server still runs.
 func (e *entry) live(ctx context.Context, door serving) error {
 	cfg := e.cfg
 	clean, err := prepare(&cfg) // while the control plane answers
@@ -115,7 +112,7 @@ func (e *entry) live(ctx context.Context, door serving) error {
 	known, err := e.known(ctx)
 	if err != nil {
 		door.shutdown()
-		return nil // it was told to end
+		return nil
 	}
 	cfg = cfg.learn(e.agent.Answer())
 	if e.agent.Answer().Role == control.RoleRequester {
@@ -142,7 +139,7 @@ func (e *entry) live(ctx context.Context, door serving) error {
 		}
 	}
 	e.open(f, func() { f.report(f.supervisor.Status()) }, locate)
-	if a := e.agent.Answer(); !known && a.Endpoint != "" { // the answer came meanwhile
+	if a := e.agent.Answer(); !known && a.Endpoint != "" {
 		locate(a)
 		e.agent.Ask()
 	}
@@ -153,7 +150,6 @@ func (e *entry) live(ctx context.Context, door serving) error {
 	return err
 }
 
-// learn returns the configuration with the control plane's answer, under the instance's own settings.
 func (c Config) learn(a control.RegisterAnswer) Config {
 	fn := a.Function
 	if c.Join.Merge != nil {
@@ -167,12 +163,11 @@ func (c Config) learn(a control.RegisterAnswer) Config {
 	if t, found := api.ParseTrace(a.Trace); found {
 		c.Trace = t
 	}
-	c.Asleep = a.Asleep && fn.Runtime.Endpoint == "" // a sidecar runs regardless
+	c.Asleep = a.Asleep && fn.Runtime.Endpoint == ""
 	return c
 }
 
-// known blocks until the control plane has answered, and reports whether it did; false: the instance goes on alone. After an error it
-// must end.
+// known blocks until the control plane has answered; false: the instance goes on alone. After an error it must end.
 func (e *entry) known(ctx context.Context) (bool, error) {
 	var enough <-chan time.Time
 	if rt := e.cfg.Function.Runtime; rt.Model != "" || len(rt.Command) > 0 || rt.Endpoint != "" {
@@ -188,7 +183,7 @@ func (e *entry) known(ctx context.Context) (bool, error) {
 			return false, nil
 		case <-enough:
 			if enough = nil; e.agent.Wrong() {
-				continue // the agent logs the reason; wait to be ended
+				continue // wait to be ended
 			}
 			e.cfg.Logger.Warn("control plane does not answer: running by the command line, and still trying to join", "control", e.cfg.Join.Control, "error", e.agent.Reason())
 			return false, nil
@@ -200,13 +195,11 @@ func (e *entry) known(ctx context.Context) (bool, error) {
 	}
 }
 
-// open lets requests through. A control plane that is found later gets the full status.
 func (e *entry) open(next http.Handler, report func(), locate func(control.RegisterAnswer)) {
 	e.next, e.report, e.locate = next, report, locate
 	close(e.ready)
 }
 
-// ServeHTTP passes requests on as soon as the instance knows its function.
 func (e *entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == control.PathReport {
 		e.ask(w, r)
@@ -232,25 +225,22 @@ func (e *entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// loading returns the error for clients before the instance knows its function.
 func (e *entry) loading() *api.Error {
-	if e.agent.Reason() != nil { // points to the log
+	if e.agent.Reason() != nil {
 		return api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the instance does not know from its control plane what it is: its log says why").WithRetryAfter(time.Second)
 	}
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the instance asks its control plane what it is").WithRetryAfter(time.Second)
 }
 
-// refuse writes an error that says that no runtime has seen the request.
 func refuse(w http.ResponseWriter, r *http.Request, err *api.Error) {
 	w.Header().Set(control.HeaderRefused, err.Code)
 	api.WriteErrorTo(w, r, err)
 }
 
-// ask makes the instance report to its own control plane. It needs no token: the caller learns nothing by it.
+// ask makes the instance report. It needs no token: the caller learns nothing by it.
 func (e *entry) ask(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
-		w.Header().Set("Allow", http.MethodPost)
-		api.WriteError(w, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want POST", r.Method, r.URL.Path))
+		proxy.RefuseMethod(w, r, http.MethodPost)
 		return
 	}
 	e.agent.Ask()

@@ -16,16 +16,15 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
-// models fetches the model, and adapters given as references, to this machine. It is safe for many goroutines: adapters are registered
-// while a start fetches.
+// models is safe for many goroutines: adapters are registered while a start fetches.
 type models struct {
 	spec     api.Runtime
-	open     func() (*fetch.Cache, error) // opens the cache, once
-	progress func(fetch.Progress)         // nil: none
-	placed   bool                         // the configuration names the cache's folder
+	open     func() (*fetch.Cache, error)
+	progress func(fetch.Progress)
+	placed   bool
 
 	mu   sync.Mutex             // guards held
-	held map[string]fetch.Model // by reference, and the folder Compiled: not to be evicted; nil: the instance has ended
+	held map[string]fetch.Model // by reference, and the folder Compiled; nil: the instance has ended
 }
 
 // here reports whether the model needs no fetch: it is a path, or the runtime or its owner loads it.
@@ -33,12 +32,11 @@ func here(spec api.Runtime) bool {
 	return spec.Model == "" || spec.Endpoint != "" || fetch.Local(spec.Model)
 }
 
-// fetches reports whether a start has to fetch something.
 func (m *models) fetches() bool {
 	return !here(m.spec) || slices.ContainsFunc(m.spec.Adapters, func(a api.Adapter) bool { return strings.Contains(a.Path, "://") })
 }
 
-// newModels returns the models of an instance. It opens the cache at once only if a start has to fetch something.
+// newModels opens the cache at once only if a start has to fetch something.
 func newModels(cfg Config) (*models, error) {
 	spec := cfg.Function.Runtime
 	m := &models{spec: spec, progress: cfg.Fetching, held: map[string]fetch.Model{}}
@@ -58,9 +56,8 @@ func newModels(cfg Config) (*models, error) {
 	return m, nil
 }
 
-// tiles returns the folder for weights that our own engine has repacked, inside the cache of models if the configuration names that. So
-// exactly the instances with a common cache share the weights in memory, and the files outlive the instances. "": the engine's default
-// folder, also if the cache can't be opened.
+// tiles returns the folder for weights that our own engine has repacked, in the cache of models: instances with a common cache share them
+// in memory. "": the engine's default.
 func (m *models) tiles() string {
 	if m.spec.Kind != api.RuntimeEngine || !m.placed {
 		return ""
@@ -72,9 +69,8 @@ func (m *models) tiles() string {
 	return filepath.Join(cache.Dir(), "tiles")
 }
 
-// compiled returns variables that keep what a model server compiles in the cache of models, if the configuration names that, so that the
-// function's next start does not compile it again. Variables that are set elsewhere win. Each function has a folder of its own: compiled
-// code is run. The folder is held until release.
+// compiled returns variables that keep compiled code in the cache of models. Variables that are set elsewhere win. Each function has its
+// own folder, since compiled code is run; it is held until release.
 func (m *models) compiled(ctx context.Context, name api.FunctionName) (env []string) {
 	if !m.placed || m.spec.Endpoint != "" || !slices.Contains([]string{api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeCommand}, m.spec.Kind) {
 		return nil
@@ -96,7 +92,6 @@ func (m *models) compiled(ctx context.Context, name api.FunctionName) (env []str
 	return env
 }
 
-// fileName returns the function's name as a file name.
 func fileName(name api.FunctionName) string { return strings.ReplaceAll(string(name), "/", ".") }
 
 func cacheOf(cfg Config, placed bool) (*fetch.Cache, error) {
@@ -120,7 +115,6 @@ func cacheOf(cfg Config, placed bool) (*fetch.Cache, error) {
 	return openCache(from, placed)
 }
 
-// prepare is the supervisor's hook before each start.
 func (m *models) prepare(ctx context.Context, report func(share float64)) (path string, err error) {
 	if here(m.spec) {
 		return m.spec.Model, nil
@@ -154,7 +148,7 @@ func (m *models) adapter(ctx context.Context, ref string) (string, error) {
 	return model.Path, err
 }
 
-// fetch fetches a model and holds it. The model that the reference meant before is released.
+// fetch fetches a model and holds it in place of the one that ref meant before.
 func (m *models) fetch(ctx context.Context, ref string, progress func(fetch.Progress)) (fetch.Model, error) {
 	cache, err := m.open()
 	if err != nil {

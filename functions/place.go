@@ -14,27 +14,26 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// memory is the fallback folder if no disk is writable: a container's root may be read-only.
+// memory is the fallback if no disk is writable: a container's root may be read-only.
 const memory = "/dev/shm"
 
-// lockName is the file in an instance's folder that its process keeps locked while it lives, however it ends.
+// lockName is locked while the folder's process lives.
 const lockName = ".lock"
 
-// temporary creates a folder at the first writable place, and removes folders of dead processes there. clean removes it.
 func temporary() (dir string, clean func(), err error) {
 	var failed error
 	for _, at := range []string{os.TempDir(), memory} {
 		sweep(at)
 		dir, lock, err := lockedFolder(at)
 		if err == nil {
-			return dir, func() { _ = errors.Join(os.RemoveAll(dir), lock.Close()) }, nil // the next instance removes the rest
+			return dir, func() { _ = errors.Join(os.RemoveAll(dir), lock.Close()) }, nil
 		}
 		failed = errors.Join(failed, err)
 	}
 	return "", nil, fmt.Errorf("no folder for the instance could be created: mount an emptyDir at %s, or name another folder with --dir: %w", os.TempDir(), failed)
 }
 
-// lockedFolder creates a folder and holds its lock. The folder gets its name after it is locked, so that sweep never removes a new one.
+// lockedFolder names the folder only after it is locked, so that sweep never removes a new one.
 func lockedFolder(at string) (dir string, lock *os.File, err error) {
 	made, err := os.MkdirTemp(at, ".rouse-")
 	if err != nil {
@@ -54,26 +53,25 @@ func lockedFolder(at string) (dir string, lock *os.File, err error) {
 	return dir, lock, nil
 }
 
-// sweep removes this user's folders whose lock nobody holds: their instances were killed.
+// sweep removes this user's folders whose lock nobody holds.
 func sweep(at string) {
-	dirs, _ := filepath.Glob(filepath.Join(at, "rouse-*")) // the pattern is well formed
+	dirs, _ := filepath.Glob(filepath.Join(at, "rouse-*"))
 	for _, dir := range dirs {
 		if localhttp.CheckFolder(dir) != nil {
 			continue
 		}
 		lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 		if err != nil {
-			continue // not an instance's
+			continue
 		}
 		if disk.TryLock(lock, disk.Exclusive) == nil {
-			_ = os.RemoveAll(dir) // leftovers do no harm
+			_ = os.RemoveAll(dir)
 		}
 		_ = lock.Close()
 	}
 }
 
-// openCache opens the cache of models in the given folder, else at the first writable place: the user's cache, the temporary folder,
-// memory.
+// openCache opens the cache in the given folder, else at the first writable place.
 func openCache(cfg fetch.Config, given bool) (*fetch.Cache, error) {
 	if given {
 		return fetch.New(cfg)
@@ -97,7 +95,6 @@ func openCache(cfg fetch.Config, given bool) (*fetch.Cache, error) {
 	return nil, fmt.Errorf("there is no place for fetched models: mount a volume, an emptyDir at least, and name it with ROUSE_CACHE or --models: %w", failed)
 }
 
-// writable reports an error if the folder can't be created or written to.
 func writable(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -16,26 +16,24 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Pod is a pod's knowledge of its place.
+// Pod says where a pod is. Empty fields are not known.
 type Pod struct {
-	// Namespace is the pod's; empty: not known.
 	Namespace string
-	// Name is the pod's; empty: this is no pod that knows its namespace.
+	// Name is empty outside of pods, and where the namespace is not known.
 	Name string
-	// Domain is the cluster's, such as "cluster.local"; empty: not known.
+	// Domain is the cluster's, such as "cluster.local".
 	Domain string
 }
 
-// Files that every pod has by default.
 const (
 	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 	resolverFile  = "/etc/resolv.conf"
 )
 
-// ThisPod returns this pod: the namespace of its service account, else the first one in its resolver's search list. Its name is its
-// host's, and not $HOSTNAME, which the container's env may set.
+// ThisPod returns this pod. Its namespace is its service account's, else the first one in the resolver's search list. Its name
+// is its host's, and not $HOSTNAME, which the container's env may set.
 func ThisPod() Pod {
-	namespace, _ := os.ReadFile(namespaceFile) // a pod may have none
+	namespace, _ := os.ReadFile(namespaceFile)
 	resolver, _ := os.ReadFile(resolverFile)
 	p := podOf(namespace, resolver)
 	if p.Namespace != "" {
@@ -66,8 +64,8 @@ func podOf(namespace, resolver []byte) Pod {
 	return p
 }
 
-// VisibleDevices returns a container's GPUs from the value of NVIDIA_VISIBLE_DEVICES. Shares of one GPU (GPU-…::2) count as that GPU, once.
-// Words that name no device, such as all and void, are skipped.
+// VisibleDevices returns a container's GPUs from NVIDIA_VISIBLE_DEVICES. Shares of one GPU (GPU-…::2) count as that GPU, once; words such
+// as all and void are skipped.
 func VisibleDevices(visible string) []api.DeviceID {
 	var ids []api.DeviceID
 	for word := range strings.SplitSeq(visible, ",") {
@@ -83,8 +81,8 @@ func VisibleDevices(visible string) []api.DeviceID {
 	return ids
 }
 
-// newServiceTransport returns a transport for the cluster's services. It expands a host that ends in .svc with the cluster's domain, which
-// needs one DNS query; the search list of a pod would need three, one after another. An empty domain: no expansion.
+// newServiceTransport returns a transport for the cluster's services. It appends domain to a host that ends in .svc: one DNS query in
+// place of the search list's three.
 func newServiceTransport(domain string) *http.Transport {
 	t := control.NewTransport(2)
 	dial := t.DialContext

@@ -10,15 +10,14 @@ import (
 	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
-// refused is an instance that can't run what its control plane says, such as an unknown runtime or an invalid model. It reports that
-// until it is ended: a process that exits would only be restarted.
+// refused is an instance that can't run what its control plane says. It reports that until it is ended: a process that exits would only
+// be restarted.
 type refused struct {
 	*standIn
 	message string
-	stop    func() // ends it
+	stop    func()
 }
 
-// refuse runs an instance that reports the error until it is ended.
 func (e *entry) refuse(ctx context.Context, cfg Config, why error, door serving) error {
 	cfg.Logger.Error("the instance can't start", "error", why)
 	return e.standIn(ctx, cfg, func(s *standIn) {
@@ -37,17 +36,15 @@ func (e *entry) refuse(ctx context.Context, cfg Config, why error, door serving)
 	})
 }
 
-// now returns the status with the next number.
 func (x *refused) now() api.InstanceStatus {
 	s := x.status(api.Unhealthy)
 	s.GaveUp, s.Message = true, x.message
 	return s
 }
 
-// ServeHTTP reports the error to everybody, and lets the control plane end the instance.
 func (x *refused) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
-	case proxy.AnswersProbe(w, r): // a restart would change nothing
+	case proxy.AnswersProbe(w, r):
 	case !strings.HasPrefix(r.URL.Path, "/rouse/"):
 		refuse(w, r, api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the instance can't be what it was declared to be: who operates it finds out why with kn rouse why"))
 	case x.cfg.admits(w, r):
@@ -68,7 +65,7 @@ func (x *refused) administer(w http.ResponseWriter, r *http.Request) {
 			x.stop()
 			return gone, nil
 		})
-	default: // the control plane
+	default:
 		api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "%s", x.message))
 	}
 }

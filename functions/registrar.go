@@ -23,48 +23,40 @@ import (
 
 const (
 	firstJoinPause, longestJoinPause = 50 * time.Millisecond, 2 * time.Second
-	// While a pod starts, Kubernetes is about to publish its address, and its callers retry often.
+	// While a pod starts, Kubernetes is about to publish its address.
 	earlyJoinPause, earlyJoin = 200 * time.Millisecond, 10 * time.Second
-	joinTime                  = 5 * time.Second        // for one try to join
+	joinTime                  = 5 * time.Second
 	joinsApart                = time.Second            // between two joins
 	reportsApart              = 250 * time.Millisecond // between two reports that were asked for
 	lostAgain                 = 2 * time.Second        // until a lost event is made up for
-	joinQuiet                 = time.Second            // before the log says what stands in the way
-	joinWordsApart            = time.Minute            // between two log lines about the same thing
+	joinQuiet                 = time.Second
+	joinWordsApart            = time.Minute
 	maxJoinAnswer             = 1 << 20
 )
 
-// registrarConfig configures an [registrar].
 type registrarConfig struct {
-	// Control is the control plane's endpoint.
 	Control api.Endpoint
-	// Request is the instance's registration.
 	Request control.RegisterRequest
-	// Token is its credential, which every request carries.
-	Token string
-	// ProofFile holds the request's proof, which changes; it may be missing.
+	Token   string
+	// ProofFile's content changes; it may be missing.
 	ProofFile string
-	// Base carries the requests; nil: [newServiceTransport] with the pod's own place.
-	Base http.RoundTripper
-	// Report makes the instance post its status. It must not block; it may be called before there is anything to report.
+	Base      http.RoundTripper
+	// Report must not block, and may be called before there is anything to report.
 	Report func()
-	// Told is called after each join, before the report; nil: no call.
-	Told func(control.RegisterAnswer)
-	// Logger; nil: none.
+	// Told is called after each join, before the report.
+	Told   func(control.RegisterAnswer)
 	Logger *slog.Logger
 }
 
-// registrar registers an instance at a cluster's control plane, learns the function from it, and keeps the instance registered. Run is
-// called once; all other methods are safe for many goroutines and don't block.
+// registrar registers an instance at a cluster's control plane, and keeps it registered. Run is called once; all other methods are safe
+// for many goroutines and don't block.
 //
-//  1. Run posts a [control.RegisterRequest], with the instance's own token, until it is answered, and logs what stands in the way.
-//  2. The first answer closes Joined. The instance assembles itself from Answer and posts its events through Transport, which adds the
-//     token.
-//  3. If an event is answered "unknown" (401, 403, 404 or 410), the control plane has forgotten the instance, perhaps after a restart.
-//     The instance joins again, and reports.
-//  4. Ask makes it report too, a few times a second at most. It also reports when the control plane can be reached again.
+//  1. Run posts a [control.RegisterRequest] until it is answered, and logs what stands in the way.
+//  2. The first answer closes Joined. The instance posts its events through Transport.
+//  3. If an event is answered 401, 403, 404 or 410, the control plane has forgotten the instance, which joins again.
+//  4. The instance reports after Ask, and when the control plane can be reached again.
 //
-// If another autoscaler manages the revision, the control plane says so (404 with the code unsupported), and the instance is Alone.
+// If another autoscaler manages the revision (404 with the code unsupported), the instance is Alone.
 type registrar struct {
 	cfg    registrarConfig
 	base   http.RoundTripper
@@ -72,14 +64,13 @@ type registrar struct {
 	asked  bell.Bell     // from Ask: one report answers all calls
 	lost   bell.Bell     // from the transport: an event did not arrive
 	joined chan struct{} // closed by Run at the first answer
-	alone  chan struct{} // closed by Run once the control plane has said that it does not manage this revision
+	alone  chan struct{} // closed by Run
 	answer atomic.Pointer[control.RegisterAnswer]
 
-	mu     sync.Mutex // guards the fields below
-	reason error      // why the last try failed
+	mu     sync.Mutex // guards reason
+	reason error
 }
 
-// newRegistrar returns a registrar; nothing is sent until [registrar.Run] runs.
 func newRegistrar(cfg registrarConfig) (*registrar, error) {
 	if err := api.CheckEndpoint(cfg.Control); err != nil {
 		return nil, fmt.Errorf("join: the control plane: %w; \"none\" is to join nobody", err)
@@ -98,13 +89,11 @@ func newRegistrar(cfg registrarConfig) (*registrar, error) {
 	}, nil
 }
 
-// Joined returns a channel that is closed at the first answer.
 func (a *registrar) Joined() <-chan struct{} { return a.joined }
 
-// Alone returns a channel that is closed once the control plane has said that it does not manage this revision.
 func (a *registrar) Alone() <-chan struct{} { return a.alone }
 
-// Answer returns the last answer, once Joined is closed; the zero one before.
+// Answer returns the zero answer before Joined is closed.
 func (a *registrar) Answer() control.RegisterAnswer {
 	if answer := a.answer.Load(); answer != nil {
 		return *answer
@@ -112,23 +101,20 @@ func (a *registrar) Answer() control.RegisterAnswer {
 	return control.RegisterAnswer{}
 }
 
-// Reason returns why the last attempt to join failed, or nil.
 func (a *registrar) Reason() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.reason
 }
 
-// Wrong reports whether the control plane has found the revision invalid: then an instance of it is of no use.
 func (a *registrar) Wrong() bool {
 	refused, is := errors.AsType[*api.Error](a.Reason())
 	return is && refused.Status == http.StatusUnprocessableEntity
 }
 
-// Ask makes the instance report soon.
 func (a *registrar) Ask() { a.asked.Ring() }
 
-// Run joins, and joins again when forgotten, until ctx ends. It also returns once it is [registrar.Alone].
+// Run joins, and joins again when forgotten, until ctx ends or it is [registrar.Alone].
 func (a *registrar) Run(ctx context.Context) {
 	for first := true; ; first = false {
 		began := time.Now()
@@ -155,10 +141,10 @@ func (a *registrar) Run(ctx context.Context) {
 	}
 }
 
-// stay reports when there is reason to, until the control plane has forgotten the instance (true), or ctx ends (false).
+// stay returns true if the control plane has forgotten the instance, false when ctx ends.
 func (a *registrar) stay(ctx context.Context) bool {
 	select {
-	case <-a.again: // about an event from before the join
+	case <-a.again: // from before the join
 	default:
 	}
 	var due time.Time // of the next report; zero: none
@@ -196,7 +182,6 @@ func (a *registrar) stay(ctx context.Context) bool {
 	}
 }
 
-// join tries until it is answered, refused for good, or ctx ends.
 func (a *registrar) join(ctx context.Context) (control.RegisterAnswer, error) {
 	began, said, last := time.Now(), time.Time{}, ""
 	for wait := firstJoinPause; ; wait *= 2 {
@@ -280,13 +265,11 @@ func (a *registrar) advice(err error) string {
 	return "see the autoscaler's log (kubectl -n " + control.SystemNamespace + " logs -l app=" + control.AutoscalerName + ")"
 }
 
-// Transport returns the transport for the instance's events. It adds the token. If events don't arrive, it makes the instance join or
-// report again.
+// Transport returns the transport for the instance's events. It adds the token.
 func (a *registrar) Transport() http.RoundTripper { return watchedTransport{a} }
 
 type watchedTransport struct{ *registrar }
 
-// RoundTrip implements [http.RoundTripper].
 func (w watchedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+w.cfg.Token)

@@ -18,68 +18,61 @@ import (
 	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
-// Paths of the interface, which is the one of llm-d's dual-pods requester. All but /ready require the instance's token for its control
-// plane. Requests for other paths go to the provider, if there is one.
+// Paths of llm-d's dual-pods requester. All but /ready require the instance's token. Other paths go to the provider.
 const (
-	pathAccelerators = "/v1/dual-pods/accelerators"             // GET: the UUIDs, as a JSON list
+	pathAccelerators = "/v1/dual-pods/accelerators"
 	pathMemoryUsage  = "/v1/dual-pods/accelerator-memory-usage" // GET: bytes in use by UUID, by any process
 	pathBecomeReady  = "/v1/become-ready"                       // POST, as the next: sets the answer of /ready
 	pathUnready      = "/v1/become-unready"
-	pathReady        = "/ready"           // GET: 200 or 503; for probes
-	pathSetLog       = "/v1/set-log"      // POST ?startPos=N: the provider's log from byte N on
-	pathProxy        = "/v1/proxy/config" // GET, PUT: where other requests go, {"address","port"}
-	pathRelease      = "/v1/release"      // POST: the claim may go (not in llm-d's)
+	pathReady        = "/ready"
+	pathSetLog       = "/v1/set-log" // POST ?startPos=N: the provider's log from byte N on
+	pathProxy        = "/v1/proxy/config"
+	pathRelease      = "/v1/release" // POST: the claim may go (not in llm-d's)
 )
 
 // maxPiece bounds one piece of the provider's log, maxAddress other bodies.
 const maxPiece, maxAddress = 4 << 20, 64 << 10
 
-// requesterConfig configures a [requester].
 type requesterConfig struct {
-	// Devices are the pod's devices.
 	Devices []api.DeviceID
-	// Authorize returns an *[api.Error] unless a request comes from the control plane.
+	// Authorize returns an *[api.Error] unless the control plane asks.
 	Authorize func(*http.Request) error
 	// Usage measures the memory in use on all visible devices; nil: [gpuUsage].
-	Usage func(context.Context) (map[api.DeviceID]api.Bytes, error)
-	// Output receives the provider's log; nil: it is dropped.
-	Output io.Writer
-	// Transport reaches the provider; nil: http.DefaultTransport.
+	Usage     func(context.Context) (map[api.DeviceID]api.Bytes, error)
+	Output    io.Writer
 	Transport http.RoundTripper
-	// Changed is called when it becomes ready or unready; it must not block. Nil: no call.
+	// Changed must not block.
 	Changed func(ready bool)
 	Logger  *slog.Logger
 }
 
-// providerAddress is the address for requests that are not the requester's own. Zero: none.
+// providerAddress may be zero: nowhere.
 type providerAddress struct {
 	Address string `json:"address"`
 	Port    int    `json:"port"`
 }
 
-// requester runs in a pod that claims GPUs for another pod. It reports its GPUs, answers readiness probes on behalf of the pod that runs
-// the model, and holds the claim until it is released. All methods are safe for many goroutines; Run is called once.
+// requester runs in a pod that claims GPUs for another pod. It answers readiness probes on behalf of the pod that runs the model, and
+// holds the claim until it is released. All methods are safe for many goroutines; Run is called once.
 //
 //  1. The pod has joined and was told that it is a requester: nothing is started.
 //  2. It is bound: it gets the provider's address and becomes ready.
 //  3. The provider sleeps: the claim becomes unready, is released, and its pod deleted.
-//  4. If the pod is deleted first, it waits in Run for the release, which comes when the provider sleeps; Kubernetes bounds that by the
-//     pod's grace period.
+//  4. If the pod is deleted first, Run waits for the release, within the pod's grace period.
 type requester struct {
 	cfg      requesterConfig
-	released chan struct{} // closed by release
+	released chan struct{}
 	release  func()
 
 	mu    sync.Mutex // guards the fields below
 	ready bool
 	proxy providerAddress
-	to    *httputil.ReverseProxy // nil: no provider
+	to    *httputil.ReverseProxy
 
 	logging sync.Mutex // guards logged; held during writes to Output
-	logged  int64      // bytes of the provider's log
+	logged  int64
 }
 
-// newRequester returns a requester that is not ready.
 func newRequester(cfg requesterConfig) *requester {
 	if cfg.Usage == nil {
 		cfg.Usage = gpuUsage
@@ -95,15 +88,13 @@ func newRequester(cfg requesterConfig) *requester {
 	return r
 }
 
-// Ready reports whether a provider serves under this claim.
 func (r *requester) Ready() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ready
 }
 
-// Run blocks until the claim may go. That is at the end of ctx, unless a provider uses the claim: then Run waits for the release. It
-// returns at the latest when kill is closed.
+// Run blocks until the end of ctx and then, while a provider uses the claim, until the release. It returns at once when kill is closed.
 func (r *requester) Run(ctx context.Context, kill <-chan struct{}) {
 	select {
 	case <-ctx.Done():
@@ -120,7 +111,6 @@ func (r *requester) Run(ctx context.Context, kill <-chan struct{}) {
 	}
 }
 
-// ServeHTTP answers the interface's paths, and passes others on.
 func (r *requester) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	want, own := map[string]string{
 		pathAccelerators: http.MethodGet, pathMemoryUsage: http.MethodGet, pathBecomeReady: http.MethodPost, pathUnready: http.MethodPost,
@@ -145,8 +135,7 @@ func (r *requester) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if req.Method != want {
-		w.Header().Set("Allow", want)
-		api.WriteError(w, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", req.Method, req.URL.Path, want))
+		proxy.RefuseMethod(w, req, want)
 		return
 	}
 	if err := r.administer(w, req); err != nil {
@@ -201,7 +190,7 @@ func (r *requester) answerReady(w http.ResponseWriter) {
 	}
 }
 
-// log writes the new part of the provider's log. Pieces may overlap and repeat.
+// Pieces of the log may overlap and repeat.
 func (r *requester) log(w http.ResponseWriter, req *http.Request) error {
 	start, err := strconv.ParseInt(req.URL.Query().Get("startPos"), 10, 64)
 	if err != nil || start < 0 {
@@ -227,7 +216,6 @@ func (r *requester) log(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// configure returns or sets the proxy.
 func (r *requester) configure(w http.ResponseWriter, req *http.Request) {
 	switch req.Method {
 	case http.MethodGet:
@@ -247,8 +235,7 @@ func (r *requester) configure(w http.ResponseWriter, req *http.Request) {
 		}
 		w.WriteHeader(http.StatusOK)
 	default:
-		w.Header().Set("Allow", "GET, PUT")
-		api.WriteError(w, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want GET or PUT", req.Method, req.URL.Path))
+		proxy.RefuseMethod(w, req, "GET, PUT")
 	}
 }
 

@@ -25,14 +25,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// snapshot keeps a runtime's process on the node's disk, made by CRIU, so that the next start need not load the model again. It is a
-// [supervise.Snapshots], which is called by one goroutine at a time and decides when one is made or used.
+// snapshot keeps a runtime's process on the node's disk, made by CRIU, so that the next start need not load the model again. It
+// implements [supervise.Snapshots], which one goroutine calls at a time.
 //
-// It is valid for the same command line, environment, program, model files, CRIU and boot of the machine. criu stays the parent of the
-// restored process, and the kernel kills that with it. So it is below the function as any runtime is, and writes its output to the same
-// place. The record is written last: a folder without one is not a snapshot.
+// It is valid for the same command line, environment, program, model files, CRIU and boot. criu stays the parent of the restored process,
+// and the kernel kills that with it. A folder without the record, which is written last, is no snapshot.
 //
-// A snapshot holds everything that the process had in memory, secrets too: the folder has the mode 0700, its files 0600.
+// A snapshot holds the process's secrets too: the folder has the mode 0700, its files 0600.
 type snapshot struct {
 	cache    *fetch.Cache
 	program  string
@@ -44,8 +43,8 @@ type snapshot struct {
 	record   snapshotRecord
 }
 
-// lockSnapshot locks the snapshot of that name, a file name, until Close: against eviction, and from other instances of the function.
-// program is the path of criu. report receives the snapshot's changes, from the first Restore on. It fails if another instance has it.
+// lockSnapshot locks the snapshot called name until Close, against eviction and other instances; it fails if one has it. program is the
+// path of criu. report receives changes from the first Restore on.
 func lockSnapshot(ctx context.Context, cache *fetch.Cache, name, program string, log *slog.Logger, report func(api.Snapshot)) (*snapshot, error) {
 	folder, err := cache.HoldFolder(ctx, fetch.Snapshots, name, true)
 	if err != nil {
@@ -63,30 +62,26 @@ func lockSnapshot(ctx context.Context, cache *fetch.Cache, name, program string,
 	return s, nil
 }
 
-// Dir returns the folder in which the instance's sockets must lie. It is the same at each start, since a restored process listens where
-// it did, and no other function's.
+// Dir returns the folder for the instance's sockets. It is the same at each start: a restored process listens where it did.
 func (s *snapshot) Dir() string { return s.run }
 
-// Close unlocks the snapshot and removes Dir.
 func (s *snapshot) Close() {
-	_ = os.RemoveAll(s.run) // what is left does no harm
+	_ = os.RemoveAll(s.run)
 	s.release()
 }
 
-// snapshotRecord describes the images beside it.
 type snapshotRecord struct {
 	supervise.Saved
 	Fingerprint string
-	Args        []string      // of criu, to restore them
+	Args        []string      // of criu
 	Restore     time.Duration // of the last restore, at least Load after a failure; 0: none yet
 	Made        time.Time
 	Size        api.Bytes
 }
 
-// useless reports whether the last restore failed, or was no faster than a usual start.
+// useless reports whether the last restore failed or was no faster than a usual start.
 func (r snapshotRecord) useless() bool { return r.Load > 0 && r.Restore >= r.Load }
 
-// Restore implements [supervise.Snapshots].
 func (s *snapshot) Restore(l runtime.Launch, start func(process.Spec) (supervise.Child, error), lines func([]byte)) (child supervise.Child, of supervise.Saved) {
 	s.launch, s.record = l, snapshotRecord{}
 	raw, err := os.ReadFile(s.path("snapshot.json"))
@@ -124,7 +119,6 @@ func (s *snapshot) Restore(l runtime.Launch, start func(process.Spec) (supervise
 	return child, s.record.Saved
 }
 
-// Restored implements [supervise.Snapshots].
 func (s *snapshot) Restored(took time.Duration, failed error) {
 	if s.record.Restore = took; failed != nil {
 		s.record.Restore = s.record.Load
@@ -136,7 +130,6 @@ func (s *snapshot) Restored(took time.Duration, failed error) {
 	s.write()
 }
 
-// Save implements [supervise.Snapshots].
 func (s *snapshot) Save(ctx context.Context, memory api.Bytes, of supervise.Saved) error {
 	if s.record.useless() {
 		return nil
@@ -164,7 +157,7 @@ func (s *snapshot) Save(ctx context.Context, memory api.Bytes, of supervise.Save
 		s.clear()
 		return err
 	}
-	files, _ := os.ReadDir(s.dir) // the size is for display
+	files, _ := os.ReadDir(s.dir)
 	for _, f := range files {
 		if info, err := f.Info(); err == nil {
 			s.record.Size += api.Bytes(info.Size())
@@ -175,19 +168,16 @@ func (s *snapshot) Save(ctx context.Context, memory api.Bytes, of supervise.Save
 	return nil
 }
 
-// criu runs criu so that only this user can read what it writes.
 func (s *snapshot) criu(ctx context.Context, args ...string) error {
 	return exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", `umask 077; exec "$0" "$@"`, s.program}, args...)...).Run()
 }
 
-// clear removes all files but the folder itself, the record first.
 func (s *snapshot) clear() {
 	_ = os.Remove(s.path("snapshot.json"))
 	_ = os.RemoveAll(s.dir)
-	_ = os.Mkdir(s.dir, 0o700) // the next write reports a failure
+	_ = os.Mkdir(s.dir, 0o700)
 }
 
-// reportRecord reports what the record describes.
 func (s *snapshot) reportRecord() {
 	now := api.Snapshot{Made: s.record.Made, Size: s.record.Size, Restore: s.record.Restore}
 	if s.record.useless() {
@@ -196,10 +186,9 @@ func (s *snapshot) reportRecord() {
 	s.report(now)
 }
 
-// write writes and reports the record, without which there is no snapshot.
 func (s *snapshot) write() {
 	s.reportRecord()
-	raw, _ := json.Marshal(s.record) // its fields always marshal
+	raw, _ := json.Marshal(s.record)
 	if err := disk.WriteFile(s.path("snapshot.json"), raw, 0o600); err != nil {
 		s.log.Warn("writing the record of a snapshot failed", "error", err)
 	}
@@ -207,7 +196,7 @@ func (s *snapshot) write() {
 
 func (s *snapshot) path(name string) string { return filepath.Join(s.dir, name) }
 
-// firstError returns the first error in a log of criu, beside one that does no harm.
+// firstError skips a harmless error.
 func firstError(path string) string {
 	raw, _ := os.ReadFile(path)
 	for line := range strings.Lines(string(raw)) {
@@ -218,9 +207,8 @@ func firstError(path string) string {
 	return "no error in its log"
 }
 
-// fingerprint returns a digest of all that must be the same at a restore: command line and environment, the files that they name, criu,
-// and the boot of the machine. The port, which differs from start to start, is left out. A process does not
-// survive another boot: its clocks would go backwards.
+// fingerprint returns a digest of all that must be the same at a restore, but for the port. Over a boot of the machine a process's clocks
+// would go backwards.
 func (s *snapshot) fingerprint(l runtime.Launch) string {
 	varies := []string{}
 	if u, err := url.Parse(string(l.Endpoint)); err == nil && u.Port() != "" {
@@ -241,8 +229,8 @@ func (s *snapshot) fingerprint(l runtime.Launch) string {
 			word = value
 		}
 		files := []string{word}
-		for _, pattern := range []string{"*.json", "*.safetensors"} { // of a model's folder
-			found, _ := filepath.Glob(filepath.Join(word, pattern)) // a bad pattern is no path either
+		for _, pattern := range []string{"*.json", "*.safetensors"} {
+			found, _ := filepath.Glob(filepath.Join(word, pattern))
 			files = append(files, found...)
 		}
 		for _, path := range files {

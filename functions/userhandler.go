@@ -3,8 +3,6 @@ package functions
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,37 +19,22 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// userHandlerConfig configures a [userHandler].
 type userHandlerConfig struct {
-	// Command is the program and its arguments.
 	Command []string
-	// Env is the environment that it inherits. Added are PORT, where it must listen at 127.0.0.1, ROUSE_RUNTIME_URL, where the runtime
+	// Env is the inherited environment. Added are PORT, where the program must listen at 127.0.0.1, ROUSE_RUNTIME_URL, where the runtime
 	// answers, OPENAI_BASE_URL and OPENAI_API_KEY, the same for the official clients, and ROUSE_MODEL_NAME.
-	Env []string
-	// Runtime answers the client paths, for the inner door.
+	Env     []string
 	Runtime http.Handler
-	// Model is the model's name.
-	Model api.ModelName
-	// Log receives the program's output.
-	Log *process.Log
-	// Start starts it; nil: [process.Start].
-	Start func(process.Spec) (handlerProgram, error)
+	Model   api.ModelName
+	Log     *process.Log
+	// Start starts the program; nil: [process.StartChild].
+	Start func(process.Spec) (process.Child, error)
 	// StartTimeout bounds the time until its port accepts a connection; 0: 1 min.
 	StartTimeout time.Duration
-	// StopGrace is the time between SIGTERM and SIGKILL; 0: 5 s.
-	StopGrace time.Duration
-	// Logger; nil: none.
-	Logger *slog.Logger
+	StopGrace    time.Duration
+	Logger       *slog.Logger
 }
 
-// handlerProgram is the running program.
-type handlerProgram interface {
-	Exited() <-chan struct{}
-	Status() string
-	Stop(grace time.Duration)
-}
-
-// Pauses before the program is started again.
 const (
 	firstHandlerPause   = 100 * time.Millisecond
 	longestHandlerPause = 10 * time.Second
@@ -60,29 +43,27 @@ const (
 
 const handlerTail = 5
 
-// userHandler runs a user's program for pre- and post-processing between the clients and the runtime. Requests go from the function to the
-// program ($PORT), and from there through our inner door ($ROUSE_RUNTIME_URL) to the runtime. It is safe for many goroutines.
+// userHandler runs a user's program between the clients and the runtime. Requests go to the program ($PORT), and from there through our
+// inner door ($ROUSE_RUNTIME_URL) to the runtime. It is safe for many goroutines.
 //
-//  1. Run starts the program, any HTTP server. Once its port accepts a connection it gets the requests of clients, see Base.
-//  2. If it ends, or never listens, requests are refused (503 with control.HeaderRefused, so that they are held and not lost). It is
-//     started again after a pause that doubles from 100 ms to 10 s.
+//  1. Run starts the program. Once its port accepts a connection it gets the requests of clients, see Base.
+//  2. If it ends, or never listens, requests are refused with 503 and control.HeaderRefused, so that they are held. It is started again
+//     after a pause that doubles from 100 ms to 10 s.
 //  3. When Run's context ends it is stopped, with all that it started.
 //
-// The inner door keeps its address when the runtime restarts, passes only the client paths, and requires the key, which is new for each
-// start of the function: it is for the program alone.
+// The inner door passes only the client paths, and requires a key that is new for each start of the function.
 type userHandler struct {
 	cfg userHandlerConfig
-	key string // of the inner door
+	key string
 
 	mu      sync.Mutex    // guards the fields below
 	failed  int           // starts that failed in a row
-	base    string        // URL of the program; empty while it is not ready
-	why     *api.Error    // why it is not ready, for clients
-	reason  error         // the same for the operator, with the last output
+	base    string        // empty while the program is not ready
+	why     *api.Error    // for clients
+	reason  error         // for the operator
 	changed chan struct{} // closed and replaced when base or why changes
 }
 
-// newUserHandler returns a handler; nothing runs until Run.
 func newUserHandler(cfg userHandlerConfig) (*userHandler, error) {
 	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
 		return nil, errors.New("handler: no command: name the program and its arguments")
@@ -91,7 +72,7 @@ func newUserHandler(cfg userHandlerConfig) (*userHandler, error) {
 		return nil, errors.New("handler: the configuration needs Runtime and Log")
 	}
 	if cfg.Start == nil {
-		cfg.Start = func(s process.Spec) (handlerProgram, error) { return process.Start(s) }
+		cfg.Start = process.StartChild
 	}
 	if cfg.StartTimeout == 0 {
 		cfg.StartTimeout = time.Minute
@@ -108,17 +89,16 @@ func newUserHandler(cfg userHandlerConfig) (*userHandler, error) {
 	return h, nil
 }
 
-// Base returns the program's URL, or a refusal: the program is not ready and will not see the request.
+// Base returns the program's URL, or a refusal: the program will not see the request.
 func (h *userHandler) Base() (base string, refused *api.Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.base, h.why
 }
 
-// mostHandlerStarts is how many starts in a row may fail before Await gives up.
 const mostHandlerStarts = 3
 
-// Await blocks until the program is ready. It returns an error when ctx ends first or the program has failed three times in a row.
+// Await blocks until the program is ready, ctx ends, or mostHandlerStarts starts in a row have failed.
 func (h *userHandler) Await(ctx context.Context) error {
 	for {
 		h.mu.Lock()
@@ -138,7 +118,6 @@ func (h *userHandler) Await(ctx context.Context) error {
 	}
 }
 
-// become sets the program's state: its URL, or why it is not ready, for clients and (reason) for the operator.
 func (h *userHandler) become(base string, why *api.Error, reason error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -151,7 +130,7 @@ func (h *userHandler) become(base string, why *api.Error, reason error) {
 	h.changed = make(chan struct{})
 }
 
-// Run keeps the program running until ctx ends. When it returns nothing of it is left.
+// Run returns when ctx has ended and nothing of the program is left.
 func (h *userHandler) Run(ctx context.Context) error {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -187,21 +166,17 @@ func (h *userHandler) Run(ctx context.Context) error {
 	return err
 }
 
-// door admits only the program, by its key.
 func (h *userHandler) door() http.Handler {
-	want := sha256.Sum256([]byte("Bearer " + h.key))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
-		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+		if !same(r.Header.Get("Authorization"), "Bearer "+h.key) {
 			api.WriteError(w, api.Errorf(http.StatusUnauthorized, "", "this door is for the function's handler: send the key of $OPENAI_API_KEY as a bearer token"))
 			return
 		}
-		r.Header.Del("Authorization") // ours, not the runtime's
+		r.Header.Del("Authorization")
 		h.cfg.Runtime.ServeHTTP(w, r)
 	})
 }
 
-// once runs the program until it ends, and returns how long it was ready.
 func (h *userHandler) once(ctx context.Context, runtime string) (ready time.Duration, err error) {
 	port, err := process.FreePort()
 	if err != nil {
@@ -232,13 +207,12 @@ func (h *userHandler) once(ctx context.Context, runtime string) (ready time.Dura
 	}
 }
 
-// awaitPort waits until the program accepts a connection. The pause between attempts grows with the time waited.
-func (h *userHandler) awaitPort(ctx context.Context, p handlerProgram, address string) error {
+func (h *userHandler) awaitPort(ctx context.Context, p process.Child, address string) error {
 	began := time.Now()
 	for {
 		c, err := net.DialTimeout("tcp", address, time.Second)
 		if err == nil {
-			_ = c.Close() // only to see whether it listens
+			_ = c.Close()
 			return nil
 		}
 		waited := time.Since(began)

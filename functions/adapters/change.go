@@ -13,8 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// Restore loads the registered adapters into the runtime at e, which has just generated its first token. It ends when ctx does. An error
-// means that a declared adapter is missing, so the runtime should not be used.
+// Restore loads the registered adapters into the runtime at e, which has just generated its first token. An error means that a declared
+// adapter is missing, so the runtime should not be used.
 func (r *Registry) Restore(ctx context.Context, e api.Endpoint) error {
 	if err := r.begin(ctx); err != nil {
 		return err
@@ -52,7 +52,6 @@ func (r *Registry) Restore(ctx context.Context, e api.Endpoint) error {
 	return nil
 }
 
-// load loads an adapter, after resolving its path if need be.
 func (r *Registry) load(ctx context.Context, e api.Endpoint, a *Adapter) error {
 	if a.path == "" {
 		path, err := r.resolve(ctx, *a)
@@ -67,13 +66,12 @@ func (r *Registry) load(ctx context.Context, e api.Endpoint, a *Adapter) error {
 // Register registers an adapter, and loads it if the runtime accepts requests. Registering it again with the same path does nothing. The
 // error is an *[api.Error], after which nothing is changed.
 //
-// The path is resolved before the change begins: a fetch may take long, and a wake, which ends with [Registry.Restore], must not wait
-// for it.
+// The path is resolved before the change begins: a fetch may take long, and a wake, which ends with [Registry.Restore], must not wait for
+// it.
 func (r *Registry) Register(ctx context.Context, name api.ModelName, path string) (Adapter, error) {
 	return r.register(ctx, name, path, false)
 }
 
-// register registers an adapter; declared: it is declared with the function.
 func (r *Registry) register(ctx context.Context, name api.ModelName, path string, declared bool) (Adapter, error) {
 	if err := r.checkName(name); err != nil {
 		return Adapter{}, err
@@ -118,8 +116,8 @@ func (r *Registry) register(ctx context.Context, name api.ModelName, path string
 	return a, nil
 }
 
-// bringIn loads a new adapter, or leaves it on standby if all others are in use. A removed adapter of the same name that is still loaded
-// is unloaded first, if no request uses it.
+// bringIn loads a new adapter, or leaves it on standby. A removed one of the same name that is still loaded is unloaded first, if no
+// request uses it.
 func (r *Registry) bringIn(ctx context.Context, e api.Endpoint, a *Adapter) error {
 	r.mu.Lock()
 	before, used := slices.Contains(r.unload, a.Name), r.use.running[a.Name] > 0
@@ -144,7 +142,6 @@ func (r *Registry) bringIn(ctx context.Context, e api.Endpoint, a *Adapter) erro
 	return r.load(ctx, e, a)
 }
 
-// draft returns the adapter as it is if it is loaded, else as it would be registered now, and the runtime's endpoint.
 func (r *Registry) draft(name api.ModelName, path string, declared bool) (Adapter, api.Endpoint, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,8 +161,8 @@ func (r *Registry) draft(name api.ModelName, path string, declared bool) (Adapte
 	return Adapter{Name: name, Path: path, Parent: r.cfg.Model, State: Pending, declared: declared || old.declared, required: old.required, created: time.Now()}, r.endpoint, nil
 }
 
-// Remove unloads an adapter and forgets it. If the runtime can't be reached now, the adapter is unloaded when it wakes. If requests use
-// it, it is unloaded when the last one ends; no new request may use it. The error is an *[api.Error].
+// Remove unloads an adapter and forgets it: when the runtime wakes if it can't be reached now, when the last request ends if some use it.
+// No new request may use it. The error is an *[api.Error].
 func (r *Registry) Remove(ctx context.Context, name api.ModelName) error {
 	if err := r.begin(ctx); err != nil {
 		return err
@@ -181,7 +178,7 @@ func (r *Registry) Remove(ctx context.Context, name api.ModelName) error {
 	if i >= 0 {
 		state = r.adapters[i].State
 	}
-	if used = used && i >= 0; used { // no request may use it from now on
+	if used = used && i >= 0; used {
 		r.adapters = slices.Delete(r.adapters, i, i+1)
 		r.unload = append(r.unload, name)
 	}
@@ -215,9 +212,8 @@ func (r *Registry) Remove(ctx context.Context, name api.ModelName) error {
 	return nil
 }
 
-// Declare replaces the list of declared adapters: it registers the new ones and removes the missing ones. Adapters that were registered
-// otherwise stay. If one can't be changed, the others are changed all the same, and the error, an *[api.Error], names it and the reason.
-// None of them fails a later start or wake. Doing it again does nothing.
+// Declare replaces the list of declared adapters. Those that were registered otherwise stay. If one can't be changed, the others are all
+// the same, and the error is an *[api.Error]. None of them fails a later start or wake.
 func (r *Registry) Declare(ctx context.Context, list []api.Adapter) error {
 	var errs []error
 	for _, a := range r.List() {
@@ -250,7 +246,7 @@ func (r *Registry) Declare(ctx context.Context, list []api.Adapter) error {
 	return cmp.Or(errs...)
 }
 
-// declares reports whether an adapter is declared already. A failed one is tried again.
+// A failed adapter is tried again.
 func (r *Registry) declares(d api.Adapter) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -258,7 +254,6 @@ func (r *Registry) declares(d api.Adapter) bool {
 	return i >= 0 && r.adapters[i].declared && r.adapters[i].Path == d.Path && r.adapters[i].State != Failed
 }
 
-// fixed returns the error of a change at a runtime that loads adapters only at its start.
 func fixed(name api.ModelName) *api.Error {
 	return api.Errorf(http.StatusNotImplemented, api.CodeUnsupported, "the adapter %s: the runtime takes adapters at its start only: an instance that is started anew has what is declared", name)
 }
@@ -269,8 +264,8 @@ const (
 	openingPause = 2 * time.Millisecond
 )
 
-// enter takes a slot in the runtime, which the caller gives back if now is true. now is false if the runtime will come back by Restore.
-// A full runtime is an error: the caller must retry.
+// enter takes a slot in the runtime, which the caller gives back if now is true; false: the runtime will come back by Restore. A full
+// runtime is an error: the caller must retry.
 func (r *Registry) enter(ctx context.Context) (now bool, err error) {
 	for began := time.Now(); ; {
 		_, refused := r.cfg.Gate.Enter()
@@ -288,14 +283,12 @@ func (r *Registry) enter(ctx context.Context) (now bool, err error) {
 	}
 }
 
-// restored reports whether a runtime was ever restored.
 func (r *Registry) restored() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.endpoint != ""
 }
 
-// refusal returns the error of a change that the runtime did not make.
 func refusal(ctx context.Context, act string, name api.ModelName, err error) error {
 	switch {
 	case ctx.Err() != nil:

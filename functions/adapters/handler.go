@@ -8,17 +8,18 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
 const maxBody = 64 << 10
 
-// Path is the shortest path of [Registry.ServeHTTP]; the others are below it.
+// Path is the shortest path of [Registry.ServeHTTP].
 const Path = "/adapters"
 
 const prefix = Path + "/"
 
-// ServeHTTP answers GET /adapters and /adapters/info, POST and DELETE /adapters/{id}, and POST /adapters, with the name in the body. All
-// but GET change the instance and are for the control plane only.
+// ServeHTTP answers GET /adapters and /adapters/info, POST and DELETE /adapters/{id}, and POST /adapters, with the name in the body. The
+// caller must keep all but GET for the control plane.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	id, found := strings.CutPrefix(req.URL.Path, prefix)
 	switch {
@@ -46,18 +47,14 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		if id == "info" {
 			allow = "GET"
 		}
-		w.Header().Set("Allow", allow)
-		api.WriteError(w, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", req.Method, req.URL.Path, allow))
+		proxy.RefuseMethod(w, req, allow)
 	}
 }
 
-// info is the protocol's answer, plus the list of adapters.
 type info struct {
 	Config struct {
-		// Enabled: adapters can be registered, or some are.
-		Enabled bool `json:"enabled"`
-		// MaxActiveAdapters is the number of adapters that can be active at once; 0: unknown.
-		MaxActiveAdapters int `json:"maxActiveAdapters,omitempty"`
+		Enabled           bool `json:"enabled"`
+		MaxActiveAdapters int  `json:"maxActiveAdapters,omitempty"`
 	} `json:"config"`
 	State struct {
 		ActiveAdapters []api.ModelName `json:"activeAdapters"`
@@ -84,8 +81,7 @@ func (r *Registry) info() info {
 	return v
 }
 
-// post registers an adapter, whose name is in the body if it is not in the path. It answers 200 if the adapter is loaded, and 202 if it
-// will be.
+// post answers 200 if the adapter is loaded, and 202 if it will be.
 func (r *Registry) post(w http.ResponseWriter, req *http.Request, id api.ModelName) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
 	if err != nil {

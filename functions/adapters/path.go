@@ -12,7 +12,7 @@ import (
 )
 
 // resolve returns the path for the runtime: 1. a reference is fetched; 2. a declared path without a root is not checked; 3. any other
-// path must exist and lie inside the root, after symbolic links are resolved.
+// must exist and lie inside the root, after symbolic links are resolved.
 func (r *Registry) resolve(ctx context.Context, a Adapter) (string, error) {
 	switch {
 	case a.Path == "":
@@ -34,8 +34,7 @@ func (r *Registry) resolve(ctx context.Context, a Adapter) (string, error) {
 	return r.inside(a.Path) // 3.
 }
 
-// outside returns the error of a declared path outside the root, before a model is loaded for it. A missing path is no error: it may
-// appear later.
+// outside refuses a declared path outside the root, before a model is loaded for it. A missing path may appear later.
 func (r *Registry) outside(path string) error {
 	if r.cfg.Root == "" || strings.Contains(path, "://") {
 		return nil
@@ -80,7 +79,6 @@ func (r *Registry) inside(path string) (string, error) {
 	return resolved, nil
 }
 
-// under reports whether a clean path lies below the folder root.
 func under(path, root string) bool {
 	rel, err := filepath.Rel(root, path)
 	return err == nil && rel != "." && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))

@@ -18,9 +18,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Loader loads adapters into a runtime; every runtime.Runtime is one. Loading a loaded adapter, or unloading a missing one, does
-// nothing. [errors.ErrUnsupported] means that the runtime can't change adapters while it runs. An optional method
-// KnowAdapters([]api.ModelName) receives the adapters that the runtime has loaded itself.
+// Loader loads adapters into a runtime. Loading a loaded adapter, or unloading a missing one, does nothing. [errors.ErrUnsupported] means
+// that the runtime can't change adapters while it runs. An optional method KnowAdapters([]api.ModelName) receives the adapters that the
+// runtime has loaded itself.
 type Loader interface {
 	LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error
 	UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error
@@ -34,14 +34,13 @@ type Gate interface {
 
 // Config configures a [Registry].
 type Config struct {
-	// Model and Aliases are the names that no adapter may have.
+	// No adapter may have these names.
 	Model   api.ModelName
 	Aliases []api.ModelName
-	// Root is the folder that adapters must lie in; empty: none can be registered, and the paths of declared ones are not checked.
-	Root string
-	// Declared are the adapters that are loaded at the start.
+	// Root is the folder that adapters must lie in; empty: none can be registered, and declared ones may lie anywhere.
+	Root     string
 	Declared []api.Adapter
-	// Fixed says that the runtime loads the declared adapters at its start and no others later.
+	// Fixed says that the runtime takes adapters only at its start.
 	Fixed  bool
 	Loader Loader
 	Gate   Gate
@@ -50,45 +49,39 @@ type Config struct {
 	// Brings says that the runtime may have adapters that nobody declared or registered. It is asked for them after each start and wake,
 	// and by [Registry.Poll].
 	Brings bool
-	// Room is the number of adapters that may be loaded at once; 0: no bound; negative: none can be registered.
+	// Room is how many adapters may be loaded at once; 0: no bound; negative: none can be registered.
 	Room int
-	// Most returns how many adapters the runtime can use at once, 0 if unknown; nil: unknown.
+	// Most returns how many adapters the runtime can use at once; 0: unknown.
 	Most func() int
-	// Changed receives the sorted names of the loaded adapters, and of those on standby, when they have changed. It must not block. Nil:
-	// no call.
+	// Changed receives the sorted names of the loaded adapters, and of those on standby, when they have changed. It must not block.
 	Changed func(loaded, standby []api.ModelName)
 	// Transport reaches the runtime's own list of models; nil: it is not asked.
 	Transport http.RoundTripper
-	// Logger; nil: none.
-	Logger *slog.Logger
+	Logger    *slog.Logger
 }
 
 // State is the state of an adapter.
 type State string
 
-// The states of an adapter.
 const (
 	Loaded  State = "loaded"
-	Pending State = "pending" // it is loaded when the runtime next starts or wakes
-	Standby State = "standby" // there is no room for it: it is loaded when a request names it
+	Pending State = "pending" // loaded when the runtime next starts or wakes
+	Standby State = "standby" // there is no room for it: loaded when a request names it
 	Failed  State = "failed"  // the runtime refused it when it last started or woke
 )
 
 // Adapter is a listed adapter.
 type Adapter struct {
-	Name api.ModelName `json:"name"`
-	// Path is the declared or registered path.
-	Path string `json:"path,omitempty"`
-	// Parent is the model it belongs to.
-	Parent api.ModelName `json:"parent"`
-	State  State         `json:"state"`
-	// Message says why it failed.
-	Message string `json:"message,omitempty"`
+	Name    api.ModelName `json:"name"`
+	Path    string        `json:"path,omitempty"`
+	Parent  api.ModelName `json:"parent"`
+	State   State         `json:"state"`
+	Message string        `json:"message,omitempty"`
 
 	path     string // for the runtime; empty: not resolved yet
 	declared bool   // with the function; then any path is allowed
 	required bool   // declared at the start, which fails without it
-	brought  bool   // the runtime has loaded it itself
+	brought  bool
 	created  time.Time
 }
 
@@ -96,21 +89,21 @@ type Adapter struct {
 type Registry struct {
 	cfg     Config
 	created time.Time
-	change  chan struct{} // a lock: it holds one value while a change is under way, so that changes are serialised
+	change  chan struct{} // a lock: it holds one value while a change is under way
 
-	usable atomic.Pointer[map[string]api.ModelName] // for Of; nil: none
+	usable atomic.Pointer[map[string]api.ModelName] // nil: none
 
 	mu       sync.Mutex // guards the fields below; changes also hold change
-	adapters []Adapter  // sorted by name
+	adapters []Adapter
 	endpoint api.Endpoint
 	use      usage
-	told     [2][]api.ModelName // the last arguments of Changed
-	unload   []api.ModelName    // removed, and still in the runtime: it sleeps, or requests use them
-	card     *card              // the runtime's description of its model; nil: unknown
-	asked    int                // how often it was asked for the card
+	told     [2][]api.ModelName
+	unload   []api.ModelName // removed, and still in the runtime: it sleeps, or requests use them
+	card     *card           // the runtime's description of its model; nil: unknown
+	asked    int
 }
 
-// New returns a registry of the declared adapters, none of which is loaded yet. An error names the first invalid one.
+// New returns a registry of the declared adapters, none of which is loaded yet.
 func New(cfg Config) (*Registry, error) {
 	if cfg.Model == "" || cfg.Loader == nil || cfg.Gate == nil {
 		return nil, errors.New("adapters: Config needs Model, Loader and Gate")
@@ -140,7 +133,6 @@ func New(cfg Config) (*Registry, error) {
 	return r, nil
 }
 
-// checkName refuses names that are invalid or taken.
 func (r *Registry) checkName(name api.ModelName) *api.Error {
 	if err := api.CheckAdapterName(name); err != nil {
 		return api.BadRequest("id", "%v", err)
@@ -151,7 +143,7 @@ func (r *Registry) checkName(name api.ModelName) *api.Error {
 	return nil
 }
 
-// find returns the adapter's index, negative if there is none. The caller holds mu or is New.
+// find returns a negative index if there is no such adapter. The caller holds mu or is New.
 func (r *Registry) find(name api.ModelName) int {
 	return slices.IndexFunc(r.adapters, func(a Adapter) bool { return a.Name == name })
 }
@@ -166,14 +158,13 @@ func (r *Registry) put(a Adapter) {
 	slices.SortFunc(r.adapters, func(a, b Adapter) int { return strings.Compare(string(a.Name), string(b.Name)) })
 }
 
-// List returns the adapters sorted by name.
 func (r *Registry) List() []Adapter {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.adapters)
 }
 
-// Loaded returns the adapters that the runtime has loaded, and since when each is known here.
+// Loaded returns since when each loaded adapter is known here.
 func (r *Registry) Loaded() map[api.ModelName]time.Time {
 	loaded := map[api.ModelName]time.Time{}
 	for _, a := range r.List() {
@@ -201,8 +192,7 @@ func (r *Registry) Empty() bool {
 	return len(r.unload) == 0 && !slices.ContainsFunc(r.adapters, func(a Adapter) bool { return !a.brought })
 }
 
-// Of returns the adapter that a request's body names as its model, loaded or on standby, or "" if there is none; see [Registry.Hold].
-// Without adapters it costs nothing.
+// Of returns the adapter that a body names as its model, loaded or on standby, or "" if there is none; see [Registry.Hold].
 func (r *Registry) Of(body *jsonfield.Object) api.ModelName {
 	usable := r.usable.Load()
 	if usable == nil {
@@ -223,7 +213,7 @@ func (r *Registry) Of(body *jsonfield.Object) api.ModelName {
 	return (*usable)[string(name)]
 }
 
-// begin waits until no other change is under way. The caller calls end if the error is nil.
+// The caller calls end if the error is nil.
 func (r *Registry) begin(ctx context.Context) error {
 	select {
 	case r.change <- struct{}{}:
@@ -233,13 +223,12 @@ func (r *Registry) begin(ctx context.Context) error {
 	}
 }
 
-// end ends a change and publishes it.
 func (r *Registry) end() {
 	r.publish()
 	<-r.change
 }
 
-// publish publishes the state after a change. The caller holds change.
+// The caller holds change.
 func (r *Registry) publish() {
 	r.mu.Lock()
 	loaded, standby := []api.ModelName{}, []api.ModelName{}

@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// usage records which adapters are in use. [Registry.mu] guards it.
+// [Registry.mu] guards usage.
 type usage struct {
 	running map[api.ModelName]int
 	last    map[api.ModelName]time.Time // when a request began or ended to use it
@@ -26,7 +27,6 @@ func (u *usage) begin(name api.ModelName) {
 	u.last[name] = time.Now()
 }
 
-// end reports whether that was the last use.
 func (u *usage) end(name api.ModelName) bool {
 	u.last[name] = time.Now()
 	if u.running[name]--; u.running[name] > 0 {
@@ -40,7 +40,6 @@ func (u *usage) end(name api.ModelName) bool {
 	return true
 }
 
-// wait returns a channel that is closed when the next adapter is no longer in use.
 func (u *usage) wait() <-chan struct{} {
 	if u.freed == nil {
 		u.freed = make(chan struct{})
@@ -48,12 +47,11 @@ func (u *usage) wait() <-chan struct{} {
 	return u.freed
 }
 
-// unloadTime bounds the unloading of a removed adapter after its last request.
 const unloadTime = 5 * time.Second
 
-// Hold keeps an adapter that [Registry.Of] has named loaded until done is called, and loads it first if it is on standby. If there is no
-// room, it unloads the least recently used adapter that no request uses. If all are in use, it blocks until one is free or ctx ends. The
-// caller must hold a slot in the runtime from before the call until after done. The error is an *[api.Error], or the cause of ctx's end.
+// Hold keeps an adapter that [Registry.Of] has named loaded until done is called, and loads it first if it is on standby, in the place of
+// the least recently used one that no request uses. If all are in use, it blocks until one is free or ctx ends. The caller must hold a
+// slot in the runtime from before the call until after done. The error is an *[api.Error], or the cause of ctx's end.
 func (r *Registry) Hold(ctx context.Context, name api.ModelName) (done func(), err error) {
 	done = func() { r.leave(name) }
 	if r.loadedNow(name) {
@@ -90,7 +88,6 @@ func (r *Registry) Hold(ctx context.Context, name api.ModelName) (done func(), e
 	return done, nil
 }
 
-// loadedNow begins to use an adapter if it is loaded.
 func (r *Registry) loadedNow(name api.ModelName) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +110,7 @@ func (r *Registry) leave(name api.ModelName) {
 	ctx, cancel := context.WithTimeout(context.Background(), unloadTime)
 	defer cancel()
 	if r.begin(ctx) != nil {
-		return // it is unloaded when the runtime next wakes
+		return // unloaded when the runtime next wakes
 	}
 	defer r.end()
 	r.mu.Lock()
@@ -122,13 +119,20 @@ func (r *Registry) leave(name api.ModelName) {
 	if !still {
 		return
 	}
-	if err := r.cfg.Loader.UnloadAdapter(ctx, e, name); err != nil {
+	if err := r.unloadRemoved(ctx, e, name); err != nil {
 		r.cfg.Logger.Warn("an adapter that was removed can't be unloaded", "adapter", name, "error", err)
-		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.unload = slices.DeleteFunc(r.unload, func(n api.ModelName) bool { return n == name })
+}
+
+// The caller holds change.
+func (r *Registry) unloadRemoved(ctx context.Context, e api.Endpoint, name api.ModelName) error {
+	err := r.cfg.Loader.UnloadAdapter(ctx, e, name)
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.unload = slices.DeleteFunc(r.unload, func(n api.ModelName) bool { return n == name })
+	}
+	return err
 }
 
 // makeRoom unloads adapters until one more fits. If all are in use it waits for one, or returns false without wait. The caller holds
@@ -137,6 +141,10 @@ func (r *Registry) makeRoom(ctx context.Context, e api.Endpoint, wait bool) (boo
 	for {
 		r.mu.Lock()
 		victim, full := r.victim()
+		drop := r.drop
+		if slices.Contains(r.unload, victim) {
+			drop = r.unloadRemoved
+		}
 		var freed <-chan struct{}
 		if full && victim == "" && wait {
 			freed = r.use.wait()
@@ -146,7 +154,7 @@ func (r *Registry) makeRoom(ctx context.Context, e api.Endpoint, wait bool) (boo
 		case !full:
 			return true, nil
 		case victim != "":
-			if err := r.drop(ctx, e, victim); err != nil {
+			if err := drop(ctx, e, victim); err != nil {
 				return false, err
 			}
 			continue
@@ -161,8 +169,8 @@ func (r *Registry) makeRoom(ctx context.Context, e api.Endpoint, wait bool) (boo
 	}
 }
 
-// drop puts an adapter on standby and unloads it, so that new requests for it wait for the change. It does nothing if a request uses it
-// already. The caller holds change.
+// drop puts an adapter on standby and unloads it, so that new requests for it wait for the change, unless a request uses it. The caller
+// holds change.
 func (r *Registry) drop(ctx context.Context, e api.Endpoint, name api.ModelName) error {
 	set := func(s State) bool {
 		r.mu.Lock()
@@ -186,7 +194,7 @@ func (r *Registry) drop(ctx context.Context, e api.Endpoint, name api.ModelName)
 // victim reports whether there is no room for one more adapter, and returns the least recently used one that no request uses; empty: all
 // are in use. The caller holds mu.
 func (r *Registry) victim() (victim api.ModelName, full bool) {
-	loaded := 0
+	loaded := len(r.unload)
 	for _, a := range r.adapters {
 		if a.State != Loaded || a.brought {
 			continue
@@ -199,11 +207,14 @@ func (r *Registry) victim() (victim api.ModelName, full bool) {
 	if r.cfg.Room <= 0 || loaded < r.cfg.Room {
 		return "", false
 	}
+	if i := slices.IndexFunc(r.unload, func(n api.ModelName) bool { return r.use.running[n] == 0 }); i >= 0 {
+		victim = r.unload[i]
+	}
 	return victim, true
 }
 
-// order returns the adapters in the order of loading when there is not room for all: first the ones that a slept runtime still has, then
-// the most recently used, then by name. The caller holds mu.
+// order returns the adapters in the order of loading: first those that a slept runtime still has, then the most recently used, then by
+// name. The caller holds mu.
 func (r *Registry) order() []Adapter {
 	list := slices.Clone(r.adapters)
 	slices.SortStableFunc(list, func(a, b Adapter) int {
@@ -221,25 +232,20 @@ func (r *Registry) order() []Adapter {
 	return list
 }
 
-// card is OpenAI's model object, with those additions of vLLM that clients read.
 type card struct {
-	ID      api.ModelName `json:"id"`
-	Object  string        `json:"object"`
-	Created int64         `json:"created"`
-	OwnedBy string        `json:"owned_by"`
-	// Root is the name that the model is an alias of; an adapter's is its own.
-	Root api.ModelName `json:"root"`
-	// Parent is the model that an adapter belongs to.
-	Parent *api.ModelName `json:"parent"`
-	// MaxModelLen is the longest context, if the runtime reports it.
-	MaxModelLen int `json:"max_model_len,omitempty"`
+	ID          api.ModelName  `json:"id"`
+	Object      string         `json:"object"`
+	Created     int64          `json:"created"`
+	OwnedBy     string         `json:"owned_by"`
+	Root        api.ModelName  `json:"root"`
+	Parent      *api.ModelName `json:"parent"`
+	MaxModelLen int            `json:"max_model_len,omitempty"`
 }
 
 // Models answers GET /v1/models and GET /v1/models/{id}, whatever the state of the runtime.
 func (r *Registry) Models(w http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		api.WriteError(w, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want GET", req.Method, req.URL.Path))
+		proxy.RefuseMethod(w, req, "GET, HEAD")
 		return
 	}
 	cards := r.cards()
@@ -260,11 +266,10 @@ func (r *Registry) Models(w http.ResponseWriter, req *http.Request) {
 	api.WriteError(w, &api.Error{Status: http.StatusNotFound, Code: api.CodeModelNotFound, Param: "model", Message: "there is no model " + id + " here: GET /v1/models lists them"})
 }
 
-// cards returns the model's names, and the adapters that are loaded or will be.
 func (r *Registry) cards() []card {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	length := 0 // tokens of the model's context; 0: unknown
+	length := 0
 	if r.card != nil {
 		length = r.card.MaxModelLen
 	}
@@ -277,7 +282,7 @@ func (r *Registry) cards() []card {
 	}
 	for _, a := range r.adapters {
 		if a.State == Failed {
-			continue // nobody can use it
+			continue
 		}
 		c := of(a.Name, a.Name, a.created)
 		c.Parent = &a.Parent
@@ -302,8 +307,8 @@ func (r *Registry) Poll(ctx context.Context) {
 	r.askRuntime(ctx, e)
 }
 
-// askRuntime reads the runtime's list of models: at each wake until it has answered, or each time if it brings adapters. A failure is
-// ignored. The caller holds change.
+// askRuntime reads the runtime's list of models: at each wake until it has answered, or each time if it brings adapters. The caller holds
+// change.
 func (r *Registry) askRuntime(ctx context.Context, e api.Endpoint) {
 	r.mu.Lock()
 	done := !r.cfg.Brings && (r.card != nil || r.asked >= mostAsked)
@@ -335,8 +340,8 @@ func (r *Registry) askRuntime(ctx context.Context, e api.Endpoint) {
 	}
 }
 
-// takeBrought records the adapters that a runtime lists (cards with a parent), and returns the ones that it has loaded itself. The
-// caller holds mu.
+// takeBrought records the adapters that a runtime lists (cards with a parent), and returns the ones that it has loaded itself. The caller
+// holds mu.
 func (r *Registry) takeBrought(list []runtime.Model) (brought []api.ModelName) {
 	r.adapters = slices.DeleteFunc(r.adapters, func(a Adapter) bool {
 		return a.brought && !slices.ContainsFunc(list, func(c runtime.Model) bool { return c.Parent != "" && c.ID == a.Name })
@@ -359,5 +364,4 @@ func (r *Registry) takeBrought(list []runtime.Model) (brought []api.ModelName) {
 	return brought
 }
 
-// mostBrought bounds the number of adapters that a runtime can add to the list.
 const mostBrought = 1000

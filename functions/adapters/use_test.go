@@ -220,6 +220,30 @@ func TestRemoveWhileInUse(t *testing.T) {
 	}
 }
 
+// A removed adapter that a request still uses takes room in the runtime.
+func TestRemovedTakesRoom(t *testing.T) {
+	b := restored(t, room(1), func(c *adapters.Config) { c.Declared = list("x=a") })
+	end := b.hold(t, "x")
+	if err := b.Remove(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := b.Register(t.Context(), "y", "a"); err != nil || a.State != adapters.Standby || len(b.runtime.has) != 1 {
+		t.Errorf("beside it: %v, %v, the runtime has %v", a, err, b.runtime.has)
+	}
+	held := make(chan error)
+	go func() {
+		_, err := b.Hold(t.Context(), "y")
+		held <- err
+	}()
+	end()
+	if err := <-held; err != nil {
+		t.Fatal(err)
+	}
+	if len(b.runtime.has) != 1 || b.states() != "y loaded" || b.runtime.has["y"] == "" {
+		t.Errorf("after it: %s, the runtime has %v", b.states(), b.runtime.has)
+	}
+}
+
 // TestUseUnderChanges: whatever runs concurrently, no request uses an unloaded adapter, and no more are loaded than fit.
 func TestUseUnderChanges(t *testing.T) {
 	b := restored(t, room(2), func(c *adapters.Config) { c.Declared = list("x=a", "y=a", "z=b", "w=b") })

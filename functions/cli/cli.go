@@ -1,23 +1,12 @@
-// Package cli is the command line of one instance: flags and environment variables give a
-// [functions.Config], and signals end the instance. cmd/rouse-function and "rouse function"
-// are both this command.
+// Package cli is the command line of one instance: flags and environment variables give a [functions.Config], and signals end the
+// instance.
 //
-// The function is given in one of two ways. One is the JSON of an [api.Function], in a file
-// (--spec) or in the environment variable ROUSE_FUNCTION, which keeps secrets out of the
-// argument list. The other is flags, which also override the JSON, with the runtime's command
-// and options after "--". Each flag has a variable too, ROUSE_ and its name in capitals
-// (ROUSE_MODEL for --model), which the flag overrides. In a Knative Service the name, the
-// instance and the port come from K_SERVICE, the pod or HOSTNAME, and PORT.
+// The function is given by the JSON of an [api.Function], in a file (--spec) or in ROUSE_FUNCTION, or by flags, which also override the
+// JSON, with the runtime's command and options after "--". Each flag has a variable too, ROUSE_MODEL for --model, which the flag
+// overrides. In a Knative Service the name, the instance and the port come from K_SERVICE, the pod or HOSTNAME, and PORT.
 //
-// In the pod of a Knative revision (K_REVISION) the instance asks the cluster's control plane
-// (--control) for its function instead. Flags override the answer, and so do variables, except
-// ROUSE_RUNTIME and ROUSE_MODEL, which annotations override. "none" joins no control plane.
-//
-// A custom program with pre- and post-processing in Go is [Main] with a
-// function that wraps the handler; docs/functions-inside.md shows one.
-//
-// Signals: the first SIGTERM or SIGINT drains and ends the runtime, a second one
-// ends it at once.
+// In the pod of a Knative revision (K_REVISION) the instance asks the cluster's control plane (--control) for its function instead. Flags
+// override the answer, and so do variables, except ROUSE_RUNTIME and ROUSE_MODEL, which annotations override.
 package cli
 
 import (
@@ -38,19 +27,17 @@ import (
 	"github.com/rouse-dev/rouse/functions"
 )
 
-// Environment variables.
 const (
-	EnvFunction = "ROUSE_FUNCTION" // the JSON of an api.Function
-	EnvEvents   = "ROUSE_EVENTS"   // the endpoint that state changes are posted to
+	EnvFunction = "ROUSE_FUNCTION"
+	EnvEvents   = "ROUSE_EVENTS"
 )
 
 // Version is the answer of /version; the linker sets it.
 var Version = "dev"
 
-// flags are the command line.
 type flags struct {
 	Cfg         functions.Config
-	Given       fields   // of function
+	Given       fields
 	Spec        string   `flag:"spec" help:"<file> with the function as JSON; - is the standard input (default: $ROUSE_FUNCTION)"`
 	LogLevel    string   `flag:"log-level" help:"debug, info, warn or error"`
 	MaxBody     string   `flag:"max-body" help:"largest body of a request, such as 64Mi (default 64Mi)"`
@@ -69,12 +56,11 @@ type flags struct {
 	fromEnv  map[string]bool // flags that a variable has set
 }
 
-// Command returns the command. It writes "listening on ENDPOINT" to its output once it accepts requests, and everything else to its
-// error output.
+// Command returns the command. It writes "listening on ENDPOINT" to its output once it accepts requests.
 func Command() *cobra.Command { return command(nil) }
 
-// Main is the whole program: it runs the command with the process's arguments. After an error it exits the process; otherwise it
-// returns. wrap adds pre- and post-processing around the handler of the clients' requests; nil: none.
+// Main is a whole program: it runs the command with the process's arguments, and exits after an error. wrap adds pre- and post-processing
+// around the handler of the clients' requests (docs/functions-inside.md); nil: none.
 func Main(wrap func(next http.Handler) http.Handler) {
 	cmd := command(wrap)
 	if err := cmd.Execute(); err != nil {
@@ -132,8 +118,7 @@ s3, ollama), or the server's own name for a model.`,
 	return cmd
 }
 
-// gcPercent lets the heap of a few MiB grow to five times its live size before a collection: that costs some MiB and saves a fifth of a
-// request's processor time. $GOGC wins.
+// gcPercent lets the heap of a few MiB grow to five times its live size: that saves a fifth of a request's processor time. $GOGC wins.
 const gcPercent = 400
 
 func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -150,7 +135,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	f.Cfg.Listening = func(e api.Endpoint) { fmt.Fprintln(stdout, "listening on", e) }
 
-	signals := make(chan os.Signal, 2) // from the Go runtime; room for two, so that the second signal is not lost
+	signals := make(chan os.Signal, 2) // room for two, so that the second signal is not lost
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	if f.StopSignal != "" {
 		further, err := stopSignal(f.StopSignal)
@@ -160,9 +145,9 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		signal.Notify(signals, further)
 	}
 	defer signal.Stop(signals)
-	// The reader of our output may die first. A write then fails, and SIGPIPE must not end us before the runtime has ended. Not
-	// signal.Ignore: the runtime would inherit it.
-	broken := make(chan os.Signal, 1) // from the Go runtime; nobody receives
+	// The reader of our output may die first, and SIGPIPE must not end us before the runtime has ended. The runtime would inherit
+	// signal.Ignore.
+	broken := make(chan os.Signal, 1) // nobody receives
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
 	ctx, cancel := context.WithCancel(ctx)
@@ -184,7 +169,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return err
 }
 
-// heed waits for signals, and reports whether the runtime must be killed.
+// heed reports whether the runtime must be killed.
 func heed(signals <-chan os.Signal, ended <-chan struct{}, drain func()) bool {
 	select {
 	case <-signals:

@@ -17,16 +17,13 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
-// alone is the value of --control for no control plane.
 const alone = "none"
 
-// whole reports whether the function is given as JSON.
 func whole(changed func(string) bool, env []string) bool {
 	return changed("spec") || process.Variable(env, EnvFunction) != ""
 }
 
-// fromEnvironment sets each flag that was not given from its variable. If the whole function is given as JSON, the flags of its fields
-// are skipped.
+// fromEnvironment sets each flag that was not given from its variable, but for fields of a function that is given as JSON.
 func (f *flags) fromEnvironment(flags *pflag.FlagSet, env []string) error {
 	f.fromEnv = map[string]bool{}
 	whole := whole(flags.Changed, env)
@@ -50,8 +47,7 @@ func (f *flags) fromEnvironment(flags *pflag.FlagSet, env []string) error {
 	return failed
 }
 
-// Config returns the settings in env that apply to all instances of a program (drain, probes, limits, where models are kept), without
-// the function or the listen address.
+// Config returns the settings in env that apply to all instances of a program, without the function or the listen address.
 func Config(env []string) (functions.Config, error) {
 	var f flags
 	var cmd cobra.Command
@@ -67,12 +63,11 @@ func Config(env []string) (functions.Config, error) {
 	}, nil
 }
 
-// join configures the control plane, unless 1. the function is given as JSON; 2. the control plane is "none"; or 3. none is named and
-// the pod is not a Knative revision's.
+// join configures the control plane if there is one, and the function is not given as JSON.
 func (f *flags) join(told api.Function, args, env []string, changed func(string) bool) error {
 	revision := process.Variable(env, "K_REVISION")
 	switch {
-	case whole(changed, env), f.control == alone, f.control == "" && revision == "": // 1., 2., 3.
+	case whole(changed, env), f.control == alone, f.control == "" && revision == "":
 		return nil
 	case revision == "":
 		return fmt.Errorf("--control: the control plane knows an instance by its pod and its revision, and this is no pod of a Knative revision: set K_REVISION, or leave --control out")
@@ -100,15 +95,14 @@ func (f *flags) join(told api.Function, args, env []string, changed func(string)
 			if fn.Runtime.Kind == api.RuntimeCommand && f.Cfg.RuntimePort == 0 {
 				fn.Runtime.Command = unexpanded(fn.Runtime.Command, port)
 			}
-			fn.Name, fn.Service = cmp.Or(declared.Name, name), cmp.Or(declared.Service, service) // the pod determines it
+			fn.Name, fn.Service = cmp.Or(declared.Name, name), cmp.Or(declared.Service, service)
 			return fn
 		},
 	}
 	return nil
 }
 
-// unexpanded puts $(PORT) back into a command in which Kubernetes has expanded it to the container's port: that port is the function's
-// own, so no server could use it.
+// unexpanded puts $(PORT) back into a command in which Kubernetes has expanded it to the container's port, which is the function's own.
 func unexpanded(command []string, port string) []string {
 	if port == "" {
 		return command

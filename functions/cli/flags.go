@@ -29,7 +29,6 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.StringVar(&f.Cfg.MetricsListen, "metrics-listen", "", fmt.Sprintf("`address` where everybody may read /metrics and nothing else is, or none (default in a cluster :%d, elsewhere none)", control.FunctionMetricsPort))
 }
 
-// build fills the configuration; changed reports whether a flag was given.
 func (f *flags) build(args, env []string, changed func(string) bool) error {
 	declared, err := readFunction(f.Spec, env)
 	if err != nil {
@@ -84,7 +83,6 @@ func (f *flags) build(args, env []string, changed func(string) bool) error {
 	return nil
 }
 
-// limits reads the flags that are sizes.
 func (f *flags) limits() (err error) {
 	if f.MaxBody != "" {
 		if f.Cfg.MaxBody, err = api.ParseBytes(f.MaxBody); err != nil {
@@ -99,7 +97,6 @@ func (f *flags) limits() (err error) {
 	return nil
 }
 
-// lists reads the flags that are lists.
 func (f *flags) lists() error {
 	for _, pair := range f.Adapters {
 		name, path, found := strings.Cut(pair, "=")
@@ -111,7 +108,6 @@ func (f *flags) lists() error {
 	return nil
 }
 
-// overlay applies the command line to the declared function.
 func overlay(declared, told api.Function, args []string, changed func(string) bool) api.Function {
 	from := reflect.ValueOf(fieldsOf(&told))
 	for f, to := range reflect.ValueOf(fieldsOf(&declared)).Fields() {
@@ -129,7 +125,6 @@ func overlay(declared, told api.Function, args []string, changed func(string) bo
 	return declared
 }
 
-// identity fills in the function and instance from a Knative Service's environment.
 func (f *flags) identity(env []string) {
 	if f.function.Name == "" {
 		f.function.Name = api.NewFunctionName("", cmp.Or(process.Variable(env, "K_SERVICE"), "function"))
@@ -168,7 +163,7 @@ func (f *flags) addresses(env []string) error {
 	return nil
 }
 
-// readFunction reads the JSON from a file or the environment, or returns a zero function.
+// readFunction returns a zero function if there is no JSON.
 func readFunction(file string, env []string) (api.Function, error) {
 	var fn api.Function
 	source, in := "$"+EnvFunction, io.Reader(strings.NewReader(process.Variable(env, EnvFunction)))
@@ -193,7 +188,6 @@ func readFunction(file string, env []string) (api.Function, error) {
 	return fn, nil
 }
 
-// fields are the fields of a function that have flags.
 type fields struct {
 	Name        *api.FunctionName `flag:"function" help:"the function's <name>, NAMESPACE/NAME (default: $K_SERVICE, else default/function)"`
 	Kind        *string           `flag:"runtime" help:"runtime <kind>: "`

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// installCommand copies this program, and rouse-suspend, into a folder. An init container runs it for a container whose image lacks the function.
+// installCommand runs in an init container of a container whose image lacks the function.
 func installCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "install FOLDER", Short: "Copy this program into a folder, for a container whose image does not have it", Args: cobra.ExactArgs(1),
@@ -34,7 +34,6 @@ func installCommand() *cobra.Command {
 	}
 }
 
-// install copies a program, atomically.
 func install(from, to string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
@@ -57,8 +56,7 @@ func install(from, to string) (err error) {
 	return os.Rename(out.Name(), to)
 }
 
-// probeCommand runs an exec probe of a container whose server sleeps with its function. While the server is not up, the probe passes;
-// else it is the user's own.
+// probeCommand runs an exec probe of a container whose server sleeps with its function. While the server is not up, the probe passes.
 func probeCommand() *cobra.Command {
 	var port int
 	cmd := &cobra.Command{
@@ -76,7 +74,6 @@ func probeCommand() *cobra.Command {
 	return cmd
 }
 
-// up reports whether the function on that port of this container has its server up.
 func up(ctx context.Context, port int) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -7,7 +7,6 @@ import (
 	"syscall"
 )
 
-// stopSignal refuses all signals: this system has none of them.
 func stopSignal(text string) (syscall.Signal, error) {
 	return 0, fmt.Errorf("--stop-signal %.40q: this system has no such signals", text)
 }

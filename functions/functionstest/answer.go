@@ -19,7 +19,6 @@ type answer struct {
 	tokens int
 }
 
-// write reports whether the client was there until the end.
 func (a *answer) write(stream bool) bool {
 	if stream {
 		return a.stream()
@@ -42,13 +41,12 @@ func (a *answer) write(stream bool) bool {
 	return true
 }
 
-// abort ends the connection in the middle of the answer.
 func (a *answer) abort() {
 	_ = http.NewResponseController(a.w).Flush()
 	panic(http.ErrAbortHandler)
 }
 
-// token waits for token i; it returns false if the client has left.
+// token returns false if the client has left.
 func (a *answer) token(i int) bool {
 	if a.fault.exitAfter == i {
 		_ = http.NewResponseController(a.w).Flush()
@@ -89,7 +87,7 @@ func (a *answer) stream() bool {
 	return true
 }
 
-// bodies are the whole answers of paths: for a text, its number of tokens, and all tokens.
+// bodies are whole answers: for a text, its number of tokens, and all tokens.
 var bodies = map[string]string{
 	"/v1/completions":      `{"choices":[{"finish_reason":"length","index":0,"logprobs":null,"text":%q}],"created":1700000000,"id":"fake","model":"fake","object":"text_completion","usage":{"completion_tokens":%d,"prompt_tokens":1,"total_tokens":%d}}`,
 	"/v1/chat/completions": `{"choices":[{"finish_reason":"length","index":0,"logprobs":null,"message":{"content":%q,"refusal":null,"role":"assistant"}}],"created":1700000000,"id":"fake","model":"fake","object":"chat.completion","usage":{"completion_tokens":%d,"prompt_tokens":1,"total_tokens":%d}}`,

@@ -12,7 +12,6 @@ import (
 	"time"
 )
 
-// spawn starts the grandchild, if one is wanted, and writes the ids of both.
 func (o options) spawn() error {
 	ids := fmt.Sprintln(os.Getpid())
 	switch o.Grandchild {
@@ -35,7 +34,7 @@ func (o options) spawn() error {
 	if o.PIDs == "" {
 		return nil
 	}
-	// Renamed into place, so that a reader sees all of it.
+	// A reader must see all of it.
 	if err := os.WriteFile(o.PIDs+".new", []byte(ids), 0o600); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/flagset"
 )
 
-// HeaderFault carries a request's own fault, see the package comment.
+// HeaderFault carries a request's own faults.
 const HeaderFault = "X-Fault"
 
 type options struct {

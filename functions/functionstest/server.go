@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// server is the OpenAI side. Its sleep is vLLM's: after level 2 the weights
-// must be reloaded, in the documented order, before it generates again.
+// server sleeps as vLLM does: after level 2 the weights must be reloaded, in the documented order, before it generates again.
 type server struct {
 	options
 	generations, running, left atomic.Int64
@@ -63,7 +62,7 @@ func (s *server) routes() http.Handler {
 
 func reply(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the client may have left
+	_ = json.NewEncoder(w).Encode(v)
 }
 
 func refuse(w http.ResponseWriter, status int, message string) {
@@ -142,7 +141,6 @@ type request struct {
 	Stream    bool   `json:"stream"`
 }
 
-// echo upgrades a connection, and sends back what comes.
 func echo(w http.ResponseWriter, _ *http.Request) {
 	conn, both, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -153,7 +151,6 @@ func echo(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.Copy(conn, both)
 }
 
-// digest answers with the body's type, length and SHA-256 sum.
 func digest(w http.ResponseWriter, r *http.Request) {
 	sum := sha256.New()
 	n, err := io.Copy(sum, r.Body)
@@ -223,7 +220,7 @@ type fault struct {
 	hang                bool
 	delay, pause        time.Duration
 	cut, eof, exitAfter int
-	stall               int // the token before which a stream stops, without an end; -1: none
+	stall               int // the token before which a stream stops; -1: none
 	status, exit        int
 }
 

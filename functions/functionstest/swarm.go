@@ -9,10 +9,9 @@ import (
 	"strconv"
 )
 
-// swarmScript starts processes that are hard to end; all ignore SIGTERM, SIGHUP and SIGINT. They are a separate
-// session, a daemon (forked twice), a process that forks as long as it lives, one that writes output, and three
-// chains. A chain forks and ends again and again so that no ID lives long: in the runtime's group, as a daemon, and
-// in a new session each time. Each process ends by itself, after a minute or a number of generations.
+// swarmScript starts processes that are hard to end; all ignore SIGTERM, SIGHUP and SIGINT. They are a separate session, a daemon (forked
+// twice), a process that forks as long as it lives, one that writes output, and three chains. A chain forks and ends again and again so that
+// no ID lives long. Each process ends by itself, after a minute or a number of generations.
 const swarmScript = `
 trap "" TERM HUP INT
 chain() { [ "$1" -le 0 ] || (chain $(($1 - 1)) &) }

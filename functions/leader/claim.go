@@ -12,8 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// claim writes into the folder what its workers run, or checks that the present workers run the same. Otherwise a worker would answer
-// with another one's model. The first worker decides. The claim holds until the file is closed, also by the end of this process.
+// claim writes into the folder what its workers run, or checks that the present workers run the same. It holds until the file is closed.
 func claim(dir, runs string) (*os.File, error) {
 	path := filepath.Join(dir, "runs")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
@@ -21,7 +20,7 @@ func claim(dir, runs string) (*os.File, error) {
 		return nil, fmt.Errorf("open the workers' claim: %w", err)
 	}
 	if err := agree(f, runs); err != nil {
-		_ = f.Close() // err says enough
+		_ = f.Close()
 		return nil, err
 	}
 	return f, nil
@@ -41,7 +40,7 @@ func agree(f *os.File, runs string) error {
 	case !errors.Is(err, syscall.EWOULDBLOCK):
 		return fmt.Errorf("lock %s: %w; choose a folder on a file system that has locks", f.Name(), err)
 	}
-	// Another worker may have written in between, so the file is read in any case.
+	// Another worker may have written in between.
 	if err := disk.WaitLock(f, disk.Shared); err != nil {
 		return fmt.Errorf("lock %s: %w", f.Name(), err)
 	}

@@ -1,6 +1,5 @@
-// Package leader lets several functions of one host, its workers, share one runtime.
-// One worker leads, and the others pass every request on to it. When the leader dies
-// another worker takes over the same runtime.
+// Package leader lets several functions of one host, its workers, share one runtime. One leads, and the others pass every request on to
+// it. When the leader dies another worker takes over the same runtime.
 //
 // The workers share only a folder, which only their user can enter:
 //
@@ -12,24 +11,15 @@
 //
 // The life of a worker ([Run]):
 //
-//  1. Its door is open from the start. It makes no decisions about access: it
-//     passes requests on with all their headers, and the leader decides.
-//  2. It tries to get the lock. A worker that does not get it follows: it stays
-//     connected to the shim, which shows that the runtime is still wanted. It tries
-//     again, and at once when another worker has gone.
-//  3. The worker with the lock leads: it joins the shim or starts one, opens
-//     leader.sock and calls [Config.Lead], which adopts an existing runtime.
-//     Its own door now calls the handler directly ([Leadership.Serve]).
-//  4. Lead returns, and with it Run. If the instance was stopped for good, the
-//     shim tells the other workers, and they end. A worker also ends if it gets the
-//     lock and finds that there was a stop since it began.
+//  1. Its door is open from the start. It passes requests on with all their headers; the leader decides about access.
+//  2. If it does not get the lock it follows: it stays connected to the shim, which shows that the runtime is still wanted, and tries
+//     again, at once when another worker has gone.
+//  3. The worker with the lock leads: it joins the shim or starts one, opens leader.sock and calls [Config.Lead], which adopts an
+//     existing runtime.
+//  4. Lead returns, and with it Run. If the instance was stopped for good, the shim tells the other workers, and they end. A worker also
+//     ends if it gets the lock and finds that there was a stop since it began.
 //
-// A request that is passed on is wholly in memory. If there is no leader, or the leader
-// dies before the first byte of its answer, the request is sent to the next leader, for
-// up to [Config.Wait]. If the leader dies later, a stream ends with an error event, and
-// another answer with a broken connection. The leader notices when the client leaves.
-//
-// Run refuses to share a folder with other users or with workers that run something
-// else ([Config.Runs]). It refuses to lead without a shim, since nobody could take
-// over the runtime then.
+// A request that is passed on is wholly in memory. If there is no leader, or it dies before the first byte of its answer, the next one
+// gets the request, for up to [Config.Wait]. If the leader dies later, a stream ends with an error event, and another answer with a
+// broken connection.
 package leader

@@ -29,7 +29,6 @@ const (
 	deaths = 3
 )
 
-// door is the handler of a worker's own listener.
 type door struct {
 	cfg       Config
 	bodies    *inbound.Door
@@ -52,7 +51,6 @@ func newDoor(cfg Config) *door {
 	return d
 }
 
-// ServeHTTP calls this worker's own handler if it leads, else the leader's.
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h := d.local.Load(); h != nil {
 		(*h).ServeHTTP(w, r)
@@ -72,7 +70,6 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.proxy.ServeHTTP(w, out)
 }
 
-// rewrite sends a request to the leader unchanged, including the headers that a proxy would remove or add.
 func (d *door) rewrite(r *httputil.ProxyRequest) {
 	target := *r.In.URL
 	to := socketIn(d.cfg.Dir).URL("")
@@ -85,18 +82,17 @@ func (d *door) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// errNoLeader is the answer after the longest wait.
 var errNoLeader = api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy,
 	"no worker of this instance leads: the last one has died and another is taking over").WithRetryAfter(time.Second)
 
-// RoundTrip sends a request to the leader, and to the next one if that dies before it answers. A refused connection does not count; a
-// broken one may mean that the leader died of the request.
+// RoundTrip sends a request to the leader, and to the next one if that dies before it answers. A refused connection does not count as a
+// death; a broken one may.
 func (d *door) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
 	began := time.Now()
 	for met := 0; ; {
 		if r.GetBody != nil {
-			r.Body, _ = r.GetBody() // it is in memory
+			r.Body, _ = r.GetBody()
 		}
 		if ua := r.Header["User-Agent"]; len(ua) == 1 && ua[0] == "" {
 			delete(r.Header, "User-Agent") // ReverseProxy's way to send none
@@ -120,17 +116,16 @@ func (d *door) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// fail answers a request that no leader has answered.
 func (d *door) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // there is nobody to answer
+		panic(http.ErrAbortHandler)
 	}
 	var refused *api.Error
 	if !errors.As(err, &refused) {
 		refused = api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the request could not be passed to the worker that leads")
 	}
 	if refused.Status == http.StatusServiceUnavailable {
-		w.Header().Set(control.HeaderRefused, refused.Code) // no runtime has seen it
+		w.Header().Set(control.HeaderRefused, refused.Code)
 	}
 	d.cfg.Logger.Warn("a request was not answered", "path", r.URL.Path, "error", fmt.Errorf("pass on: %w", err))
 	api.WriteErrorTo(w, r, refused)

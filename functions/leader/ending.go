@@ -11,14 +11,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// endHonestly ends a stream that its leader left unfinished with an error event. Other answers end with a broken connection, which
-// suffices.
+// endHonestly ends a stream that its leader left unfinished with an error event. For other answers a broken connection suffices.
 func endHonestly(resp *http.Response) error {
 	kind := resp.Header.Get("Content-Type")
 	style := api.EventsOf(resp.Request.URL.Path)
 	switch {
 	case resp.Header.Get("Content-Encoding") != "":
-		return nil // encoded: an event can't be added
+		return nil // an event can't be added
 	case strings.HasPrefix(kind, "application/x-ndjson"):
 		style = api.StreamLines
 	case !strings.HasPrefix(kind, "text/event-stream"):
@@ -32,16 +31,16 @@ func endHonestly(resp *http.Response) error {
 
 const (
 	readSize = 4 << 10
-	// largestEvent is how much of one event is buffered; a larger one is passed on in parts.
+	// A larger event is passed on in parts.
 	largestEvent = 1 << 20
 )
 
-// honest is the body of a stream. It delivers whole events; a partial event before a broken connection is dropped.
+// honest delivers whole events; a partial one before a broken connection is dropped.
 type honest struct {
 	io.Closer
 	events *relay.Events
 	style  api.Stream
-	left   []byte // not delivered yet
+	left   []byte
 	ended  bool
 }
 

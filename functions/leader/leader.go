@@ -20,10 +20,8 @@ import (
 
 // Config configures a worker.
 type Config struct {
-	// Dir is the folder that the workers of one instance share.
 	Dir string
-	// Runs identifies what the worker runs: a name, a space, and a digest that must be equal in all workers of the folder. A worker with
-	// another value is refused.
+	// Runs identifies what the worker runs: a name, a space, and a digest that must be equal in all workers of the folder.
 	Runs string
 	// Listener is the worker's own listener. Run closes it.
 	Listener net.Listener
@@ -31,37 +29,33 @@ type Config struct {
 	Server *http.Server
 	// Shim says how to start a shim, and receives an adopted runtime's output; Run sets Socket.
 	Shim shim.ClientConfig
-	// Lead is called once, when the worker leads, and leads until it returns. When ctx ends it must end soon; requests that it drains
-	// are still served.
+	// Lead is called once, when the worker leads, and leads until it returns. When ctx ends it must end soon; requests that it drains are
+	// still served.
 	Lead func(ctx context.Context, l *Leadership) error
 	// MaxBody bounds the body of a request that is passed on; 0: 64 MiB.
 	MaxBody api.Bytes
 	// Wait is how long a request waits for a leader; 0: 10 s.
 	Wait time.Duration
 	// Drain is how long requests may finish when a follower ends; 0: 30 s.
-	Drain time.Duration
-	// Kill, when closed, ends the drain at once; nil: never.
-	Kill <-chan struct{}
-	// Logger; nil: none.
+	Drain  time.Duration
+	Kill   <-chan struct{}
 	Logger *slog.Logger
 }
 
 // Leadership holds a leader's resources.
 type Leadership struct {
-	// Shim starts the runtime, returns an existing one, and keeps notes: it provides Start, Adopt and Save of a supervise.Config. Its
-	// Peers are the workers that could take over.
+	// Shim provides Start, Adopt and Save of a supervise.Config. Its Peers are the workers that could take over.
 	Shim *shim.Client
-	// Listener receives the other workers' requests. The server on it closes it.
+	// Listener receives the other workers' requests. Its server closes it.
 	Listener net.Listener
 
 	door *door
 }
 
-// Serve makes the worker's own door call the handler directly. Until then the door sends requests to Listener, as the other workers do.
+// Serve makes the worker's own door call the handler directly. Until then it sends requests to Listener, as the other workers do.
 func (l *Leadership) Serve(h http.Handler) { l.door.local.Store(&h) }
 
-// Run runs a worker. It blocks, and returns nil once ctx has ended or the instance was stopped. After an error another worker can take
-// over.
+// Run runs a worker. It returns nil once ctx has ended or the instance was stopped. After an error another worker can take over.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.defaults(); err != nil {
 		return errors.Join(fmt.Errorf("worker: %w", err), cfg.Listener.Close())
@@ -84,7 +78,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}()
 	err = w.run(ctx)
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
-		err = nil // it was told to end
+		err = nil
 	}
 	w.shutdown(server)
 	if failed := <-served; !errors.Is(failed, http.ErrServerClosed) {
@@ -96,7 +90,6 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// shutdown lets the door's last requests finish.
 func (w *worker) shutdown(server *inbound.Server) {
 	w.door.last.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.Drain)
@@ -110,7 +103,7 @@ func (w *worker) shutdown(server *inbound.Server) {
 		cancel()
 	}
 	if <-shut != nil {
-		_ = server.Close() // cuts the remaining requests
+		_ = server.Close()
 	}
 }
 
@@ -139,7 +132,7 @@ func (c *Config) defaults() error {
 	return prepare(dir)
 }
 
-// socketIn returns the leader's socket. Its name is at least as long as the shim socket's.
+// socketIn's name is at least as long as the shim socket's.
 func socketIn(dir string) api.Endpoint {
 	return api.Endpoint("unix:" + filepath.Join(dir, "leader.sock"))
 }
@@ -150,7 +143,6 @@ type worker struct {
 	hints bell.Bell // the leader may have died
 }
 
-// run follows until it leads, and leads.
 func (w *worker) run(ctx context.Context) error {
 	before, err := stops(w.cfg.Dir)
 	if err != nil {

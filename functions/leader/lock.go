@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// A taken lock is tried again at intervals, and more often for a while after a hint that its holder may have died.
+	// A taken lock is tried again at intervals, more often for a while after a hint that its holder may have died.
 	calmPause, eagerPause = 500 * time.Millisecond, 2 * time.Millisecond
 	eagerFor              = 2 * time.Second
 )
 
-// lock takes the lock of the folder. It blocks until it has it or ctx ends. hints signals when the lock may be free. The kernel releases
-// it when the file is closed, also by the end of this process.
+// lock blocks until it has the folder's lock or ctx ends. hints signals when the lock may be free. The kernel releases it when the file
+// is closed.
 func lock(ctx context.Context, dir string, hints <-chan struct{}) (*os.File, error) {
 	path := filepath.Join(dir, "leader.lock")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
@@ -35,7 +35,7 @@ func lock(ctx context.Context, dir string, hints <-chan struct{}) (*os.File, err
 	for {
 		select {
 		case <-ctx.Done():
-			_ = f.Close() // it never held the lock
+			_ = f.Close()
 			return nil, context.Cause(ctx)
 		case <-hints:
 			eager = time.Now().Add(eagerFor)
@@ -46,7 +46,7 @@ func lock(ctx context.Context, dir string, hints <-chan struct{}) (*os.File, err
 		case err == nil:
 			return f, nil
 		case !errors.Is(err, disk.ErrHeld):
-			_ = f.Close() // it never held the lock
+			_ = f.Close()
 			return nil, fmt.Errorf("lock %s: %w; choose a folder on a file system that has locks", path, err)
 		}
 		pause := calmPause
@@ -57,8 +57,8 @@ func lock(ctx context.Context, dir string, hints <-chan struct{}) (*os.File, err
 	}
 }
 
-// stops returns how often an instance of the folder was stopped for good; the leader counts. If the count changed since a worker began,
-// the worker must end, although no message may have reached it.
+// stops returns how often an instance of the folder was stopped for good. If that changed since a worker began, the worker must end,
+// although no message may have reached it.
 func stops(dir string) (int, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, "stops"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -74,19 +74,14 @@ func stops(dir string) (int, error) {
 	return n, nil
 }
 
-// countStop counts a stop. The caller holds the lock.
+// The caller holds the lock.
 func countStop(dir string, before int) error {
-	path := filepath.Join(dir, "stops")
-	if err := os.WriteFile(path+".new", []byte(strconv.Itoa(before+1)+"\n"), 0o600); err != nil {
-		return fmt.Errorf("count a stop: %w", err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := disk.WriteFile(filepath.Join(dir, "stops"), []byte(strconv.Itoa(before+1)+"\n"), 0o600); err != nil {
 		return fmt.Errorf("count a stop: %w", err)
 	}
 	return nil
 }
 
-// prepare creates the folder, or checks that only this user can enter it.
 func prepare(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the workers' folder: %w", err)

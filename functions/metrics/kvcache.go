@@ -8,7 +8,7 @@ type kvCache struct {
 	blocks map[uint64]block
 	tokens int64
 	known  bool
-	group  int // whose blocks are counted, the first that was seen: caches of other layers have the same tokens
+	group  int // whose blocks are counted, the first seen: caches of other layers have the same tokens
 }
 
 type block struct {
@@ -16,13 +16,11 @@ type block struct {
 	media uint8
 }
 
-// Tokens returns how many tokens the cache has, in any memory: a block that moved to host memory still counts. known is false if the
-// number is unknown.
+// Tokens returns how many tokens the cache has, in any memory: a block that moved to host memory still counts.
 func (c *kvCache) Tokens() (tokens int64, known bool) { return c.tokens, c.known }
 
 func (c *kvCache) begin() { *c = kvCache{blocks: map[uint64]block{}, known: true, group: -1} }
 
-// lose records that events were missed.
 func (c *kvCache) lose() { *c = kvCache{} }
 
 func (c *kvCache) see(e event) {
@@ -71,7 +69,7 @@ func (c *kvCache) remove(h uint64, e event) {
 	delete(c.blocks, h)
 }
 
-// bit returns a medium's bit; older servers have one medium and name none.
+// Older servers have one medium and name none.
 func bit(medium string) uint8 {
 	switch medium {
 	case "", "GPU":

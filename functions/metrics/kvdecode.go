@@ -21,7 +21,6 @@ const (
 
 var kinds = map[string]kind{"BlockStored": stored, "BlockRemoved": removed, "AllBlocksCleared": cleared}
 
-// event is one event, without the tokens.
 type event struct {
 	kind   kind
 	hashes []uint64
@@ -30,14 +29,13 @@ type event struct {
 	group  int // of layers with a separate cache
 }
 
-// Names of an event's fields, in the order in which older servers send them without names. The first is the event's kind.
+// Names of an event's fields, in the order in which older servers send them without names.
 var (
 	storedFields  = []string{"type", "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys", "group_idx"}
 	removedFields = []string{"type", "block_hashes", "medium", "group_idx"}
 )
 
-// decode reads a batch of events: a list of a time, the events, and more, or the same with names. It calls see for each event, which
-// must not keep the hashes.
+// decode reads a batch of events: a list of a time, the events, and more, or the same with names. see must not keep the hashes.
 func decode(payload []byte, see func(event)) error {
 	d := msgpack.NewDecoder(bytes.NewReader(payload))
 	if isMap(payload) {
@@ -61,12 +59,10 @@ func decode(payload []byte, see func(event)) error {
 	return readEvents(d, see)
 }
 
-// isMap reports whether the encoded value begins with a map.
 func isMap(raw []byte) bool {
 	return len(raw) > 0 && (msgpcode.IsFixedMap(raw[0]) || raw[0] == msgpcode.Map16 || raw[0] == msgpcode.Map32)
 }
 
-// eachNamed calls read for the value of each name of a map.
 func eachNamed(d *msgpack.Decoder, read func(name string) error) error {
 	n, err := d.DecodeMapLen()
 	if err != nil {
@@ -103,7 +99,7 @@ func readEvents(d *msgpack.Decoder, see func(event)) error {
 
 var errShape = errors.New("it has another shape")
 
-// read reads one event: its fields with names or without.
+// read reads an event's fields with names or without.
 func (e *event) read(d *msgpack.Decoder) error {
 	code, err := d.PeekCode()
 	if err != nil {
@@ -180,7 +176,7 @@ var seed = maphash.MakeSeed()
 func hashOf(d *msgpack.Decoder) (uint64, error) {
 	code, err := d.PeekCode()
 	if err != nil {
-		return 0, err // the caller says what it reads
+		return 0, err
 	}
 	if msgpcode.IsBin(code) {
 		raw, err := d.DecodeBytes()

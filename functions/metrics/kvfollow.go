@@ -16,24 +16,21 @@ import (
 )
 
 const (
-	kvRetry   = 250 * time.Millisecond // between two attempts to connect
+	kvRetry   = 250 * time.Millisecond
 	handshake = 10 * time.Second
-	// early is the number of batches of a server's first moments. Batches missed before our connection are only from probes: clients'
-	// requests come later.
+	// early is the number of batches of a server's first moments, which are only from probes: clients' requests come later.
 	early = 64
 )
 
-// Follower follows the KV cache events of a vLLM or SGLang, across its restarts: blocks of its prefix cache are stored, removed, or all
-// cleared. It knows how many tokens the cache has at any moment. It keeps no tokens, although the events carry those of prompts, and
-// does not tell whose requests the blocks belong to: a server hashes tokens, while a router knows the bytes that clients send.
+// Follower follows the KV cache events of a vLLM or SGLang, across its restarts. It knows how many tokens the prefix cache has, and keeps
+// none.
 //
 //  1. It connects to the server's ZeroMQ socket (ZMTP 3) as soon as that exists, and again after a broken connection.
-//  2. Each message is a numbered batch of events (MessagePack). They change a [kvCache].
-//  3. A server's cache is empty when it starts, with batch 0. After a missing number the cache is unknown until the server reports that
-//     it has cleared it, as it does for each sleep.
+//  2. Each message is a numbered batch of events (MessagePack).
+//  3. A server's cache is empty when it starts, with batch 0. After a missing number, or a batch that can't be decoded, the cache is
+//     unknown until the server has cleared it, as it does for each sleep.
 //
-// A batch that can't be decoded counts as missing. The events of vLLM 0.9 to 0.32, which differ in shape, are supported, and unknown
-// fields are skipped.
+// The events of vLLM 0.9 to 0.32, which differ in shape, are supported; unknown fields are skipped.
 type Follower struct {
 	endpoint string
 	log      *slog.Logger
@@ -43,7 +40,7 @@ type Follower struct {
 	seq   uint64 // of the last batch; belongs to Run
 }
 
-// NewFollower returns a follower of the events at a ZeroMQ endpoint: ipc://PATH or tcp://HOST:PORT.
+// NewFollower returns a follower of the events at ipc://PATH or tcp://HOST:PORT.
 func NewFollower(endpoint string, log *slog.Logger) *Follower {
 	return &Follower{endpoint: endpoint, log: log}
 }
@@ -97,7 +94,7 @@ func (f *Follower) follow(ctx context.Context) (connected bool, err error) {
 	}
 }
 
-// take handles one message: a topic, a number, and a batch; first: the first one of this connection.
+// take handles one message: a topic, a number, and a batch; first: of this connection.
 func (f *Follower) take(frames [][]byte, first bool) {
 	if len(frames) != 3 || len(frames[1]) != 8 {
 		f.change((*kvCache).lose)
@@ -125,7 +122,6 @@ func (f *Follower) change(how func(*kvCache)) {
 	how(&f.cache)
 }
 
-// split returns an endpoint's network and address for package net.
 func split(endpoint string) (network, address string, err error) {
 	scheme, address, found := strings.Cut(endpoint, "://")
 	switch {

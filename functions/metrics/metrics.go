@@ -1,49 +1,17 @@
-// Package metrics answers an instance's GET /metrics, with the same names whatever
-// the runtime, so that endpoint pickers and dashboards need only these.
-//
-// The names are those of the model server protocol of the Gateway API inference
-// extension (its proposal 003), which are vLLM's: an endpoint picker reads them
-// without configuration. They carry the label model_name.
-//
-//	vllm:num_requests_running                  gauge      requests that generate
-//	vllm:num_requests_waiting                  gauge      requests that the runtime has queued
-//	vllm:kv_cache_usage_perc                   gauge      share of the KV cache in use, 0 to 1
-//	vllm:gpu_cache_usage_perc                  gauge      the same by its older name, which pickers before 2026 read
-//	vllm:cache_config_info                     gauge 1    labels block_size, num_gpu_blocks
-//	vllm:lora_requests_info                    gauge      time of writing; labels max_lora, running_lora_adapters, waiting_lora_adapters
-//	vllm:num_tokens_running                    gauge      tokens in the KV cache of the requests that generate
-//	vllm:num_tokens_waiting                    gauge      tokens of the requests that the runtime has queued
-//	vllm:max_token_capacity                    gauge      tokens that the KV cache holds
-//	vllm:prompt_tokens_total                   counter    tokens of prompts
-//	vllm:generation_tokens_total               counter    tokens generated
-//	vllm:time_to_first_token_seconds           histogram  from a request's arrival
-//	vllm:time_per_output_token_seconds         histogram  time per decode token
-//	vllm:request_time_per_output_token_seconds histogram  the same, a mean of each request
-//	rouse_time_per_prefill_token_seconds       histogram  time to the first token by the tokens of the prompt
+// Package metrics answers an instance's GET /metrics, with the same names whatever the runtime. They are those of the model server protocol
+// of the Gateway API inference extension (its proposal 003), which are vLLM's, with the label model_name. docs/metrics.md lists them.
 //
 // Where a value comes from:
 //
-//  1. The runtime's own metrics, if it has them, read at our own scrapes, at most every
-//     200 ms and for at most 250 ms, histograms included. A sleeping runtime is never
-//     asked. Sizes and counters, which a sleep does not change, keep their last values;
-//     the runtime is asked for them before each sleep.
-//  2. Else the proxy's counts. Requests in the runtime count as running, and none as
-//     waiting: a request without a slot is refused and waits elsewhere. Tokens are the
-//     generated ones, and those of prompts, estimated from the length of bodies by the
-//     runtime's last counts. Times come from streams, including those that the proxy
-//     joins, and from answers in which the runtime reports its generation time.
-//  3. The share of the KV cache is then tokens by capacity, if that is known. Else it is
-//     requests by slots, as for a server with a fixed part of the cache for each slot.
-//  4. Unknown sizes are left out: cache_config_info, max_token_capacity,
-//     lora_requests_info; and so are histograms without observations. All others are
-//     always present, since a picker may take an instance without them for broken.
+//  1. The runtime's own metrics, if it has them, read at our own scrapes, at most every 200 ms and for at most 250 ms. A sleeping runtime
+//     is never asked. Sizes and counters, which a sleep does not change, keep their last values.
+//  2. Else the proxy's counts. Requests in the runtime count as running, and none as waiting: a request without a slot waits elsewhere.
+//     Tokens of prompts are estimated from the length of bodies by the runtime's last counts.
+//  3. The share of the KV cache is then tokens by capacity, if that is known, else requests by slots.
+//  4. Unknown sizes are left out: cache_config_info, max_token_capacity, lora_requests_info; and so are histograms without observations.
+//     All others are always present: a picker may take an instance without them for broken.
 //
-// An adapter counts as running only while a request that names it is in the runtime:
-// runtimes often report all loaded adapters.
-//
-// The instance's own metrics are under rouse_function_.
-//
-// A [Follower] counts the tokens of a prefix cache by the runtime's KV cache events.
+// An adapter counts as running only while a request that names it is in the runtime: runtimes often report all loaded adapters.
 package metrics
 
 import (
@@ -64,17 +32,13 @@ import (
 
 // Config configures [Metrics].
 type Config struct {
-	// Model is the label model_name.
-	Model api.ModelName
-	// Status returns the instance's status.
+	Model  api.ModelName
 	Status func() api.InstanceStatus
 	// Load returns the load of the requests in the runtime; nil: only the status counts.
 	Load func() proxy.Load
-	// Signals reads the runtime's own metrics and ends when its context does. An error means that there are none now; nil: there never
-	// are.
+	// Signals reads the runtime's own metrics and ends when its context does. An error means that there are none now; nil: never.
 	Signals func(context.Context) (runtime.Signals, error)
-	// Cached returns the number of tokens in the runtime's prefix cache, from its events; known is false if unknown. Nil: it publishes
-	// none.
+	// Cached returns the number of tokens in the runtime's prefix cache, from its events; nil: it publishes none.
 	Cached func() (tokens int64, known bool)
 }
 
@@ -88,14 +52,11 @@ type Metrics struct {
 	prompt, generated           atomic.Uint64        // tokens
 	firstTokens, firstTokenTime atomic.Uint64        // number, and sum in nanoseconds
 	protocol                    *protocol
-	all                         []prometheus.Collector
 	cached                      func() (tokens int64, known bool)
 }
 
-// latencies are in seconds, from a cache hit to a long generation.
 var latencies = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
 
-// perToken are in seconds: from a prefill of many tokens at once to a slow CPU.
 var perToken = []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 
 // New returns the metrics of one instance.
@@ -126,28 +87,19 @@ func New(cfg Config) (*Metrics, error) {
 	ofStatus := func(name, help string, value func(api.InstanceStatus) int) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(value(cfg.Status())) })
 	}
-	m.all = []prometheus.Collector{
+	registry := prometheus.NewRegistry()
+	for _, c := range []prometheus.Collector{
 		m.requests, m.errors, m.protocol, newStateCollector(cfg.Status),
 		ofStatus("rouse_function_restarts_total", "Restarts of the runtime.", func(s api.InstanceStatus) int { return s.Restarts }),
 		ofStatus("rouse_function_canary_mismatches_total", "Wakes after which the model did not answer the canary as before its sleep, and the runtime was started again.",
 			func(s api.InstanceStatus) int { return s.CanaryMismatches }),
-	}
-	registry := prometheus.NewRegistry()
-	if err := m.Register(registry); err != nil {
-		return nil, err
+	} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
 	}
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return m, nil
-}
-
-// Register also registers the metrics with reg.
-func (m *Metrics) Register(reg prometheus.Registerer) error {
-	for _, c := range m.all {
-		if err := reg.Register(c); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Handler answers scrapes, within half a second whatever the runtime does.
@@ -156,7 +108,7 @@ func (m *Metrics) Handler() http.Handler { return m.handler }
 // Poll reads the runtime's own metrics, to remember them while it sleeps. It ends within a quarter of a second, and with ctx.
 func (m *Metrics) Poll(ctx context.Context) { m.protocol.scraper.look(ctx) }
 
-// MaxAdapters returns how many adapters the runtime can use at once, 0 if unknown.
+// MaxAdapters returns how many adapters the runtime can use at once; 0: unknown.
 func (m *Metrics) MaxAdapters() int {
 	return m.protocol.read().MaxAdapters
 }
@@ -189,7 +141,7 @@ func (m *Metrics) Observe(o proxy.Outcome) {
 // Meter derives rates from successive readings of [Metrics]. It belongs to one goroutine.
 type Meter struct {
 	metrics *Metrics
-	last    runtime.Signals // at the last reading; meaningless while at is zero
+	last    runtime.Signals // meaningless while at is zero
 	firsts  runtime.Histogram
 	at      time.Time // of the last reading, or since when requests run
 }
@@ -206,8 +158,8 @@ func (m *Meter) Begin() {
 	m.at = time.Now()
 }
 
-// Poll returns the present load. It asks the runtime, for at most a quarter of a second. Rates and the time to first token cover the
-// time since the previous reading. They are 0 at the first reading, and after the runtime's counters were reset.
+// Poll returns the present load. It asks the runtime, for at most a quarter of a second. Rates and the time to first token are since the
+// previous reading, 0 at the first one and after the runtime's counters were reset.
 func (m *Meter) Poll() api.Load {
 	v := m.metrics.protocol.read()
 	now, firsts := time.Now(), m.metrics.firsts(v)
@@ -231,7 +183,6 @@ func (m *Meter) Rest() (load api.Load) {
 	return load
 }
 
-// published returns the number of tokens in the prefix cache, from the runtime's events.
 func (m *Metrics) published() (tokens api.Tokens, known bool) {
 	if m.cached == nil {
 		return 0, false
@@ -240,7 +191,7 @@ func (m *Metrics) published() (tokens api.Tokens, known bool) {
 	return api.Tokens(n), known
 }
 
-// cache returns the number of tokens in the prefix cache: from the runtime's events, else from its metrics, else the cache's capacity.
+// cache returns the size of the prefix cache: from the runtime's events, else from its metrics, else the capacity.
 func (m *Metrics) cache(v runtime.Signals) (tokens api.Tokens, known bool) {
 	if tokens, known = m.published(); known {
 		return tokens, true
@@ -254,7 +205,7 @@ func (m *Metrics) cache(v runtime.Signals) (tokens api.Tokens, known bool) {
 	return api.Tokens(v.Capacity), true
 }
 
-// firsts returns the times to the first token: the runtime's, else those that the function measured.
+// firsts returns the runtime's times to the first token, else those measured here.
 func (m *Metrics) firsts(v runtime.Signals) runtime.Histogram {
 	if h, theirs := v.Times[runtime.FirstToken]; theirs {
 		return h
@@ -262,11 +213,10 @@ func (m *Metrics) firsts(v runtime.Signals) runtime.Histogram {
 	return runtime.Histogram{Count: m.firstTokens.Load(), Sum: time.Duration(m.firstTokenTime.Load()).Seconds()}
 }
 
-// mostFirstToken is the most plausible mean time to a first token, in seconds; more is a fault of the counters.
+// mostFirstToken is the most plausible mean, in seconds.
 const mostFirstToken = 3600
 
-// sane returns v, or 0 if v is negative, NaN or implausibly large. v comes from another program's text and goes into JSON, which has no
-// infinity.
+// sane returns v, or 0 if v is negative, NaN or implausibly large: JSON has no infinity.
 func sane(v float64) float64 {
 	if v > 0 && v < 1e9 {
 		return v

@@ -13,7 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// protocol collects the metrics of the model server protocol at each scrape.
 type protocol struct {
 	cfg     Config
 	metrics *Metrics
@@ -25,7 +24,7 @@ type protocol struct {
 }
 
 type series struct {
-	name string // in runtime.Signals.Times
+	name string
 	desc *prometheus.Desc
 	own  prometheus.Histogram // measured by the function; nil: not possible
 }
@@ -66,7 +65,6 @@ func newProtocol(cfg Config, model prometheus.Labels, m *Metrics) *protocol {
 	return p
 }
 
-// Describe implements prometheus.Collector.
 func (p *protocol) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		p.running, p.waiting, p.kv, p.oldKV, p.cache, p.lora, p.tokens, p.queued, p.capacity, p.prompt, p.generated,
@@ -78,7 +76,7 @@ func (p *protocol) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// read returns the present values. It does not count what waits for an adapter's place.
+// read does not count what waits for an adapter's place.
 func (p *protocol) read() runtime.Signals {
 	status := p.cfg.Status()
 	signals := runtime.Unknown()
@@ -90,7 +88,6 @@ func (p *protocol) read() runtime.Signals {
 	return p.values(status, p.cfg.Load(), signals)
 }
 
-// Collect implements prometheus.Collector.
 func (p *protocol) Collect(ch chan<- prometheus.Metric) {
 	v := p.read()
 	for _, a := range p.cfg.Load().Held {
@@ -131,22 +128,21 @@ func (p *protocol) Collect(ch chan<- prometheus.Metric) {
 
 func count(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-// The largest plausible values; a larger one is ignored, so that no decision depends on a fault of the runtime.
+// The largest plausible values; a larger one is ignored.
 const (
 	mostRequests = 1e6
 	mostTokens   = 1e15
 	mostUsage    = 1.5 // a share, plus rounding and overcommitment
 )
 
-// or replaces a value that is not plausible.
 func or(v *float64, most, otherwise float64) {
 	if !(*v >= 0 && *v <= most) { // NaN too
 		*v = otherwise
 	}
 }
 
-// values merges three sources: 1. the runtime's present answer, s; 2. its last answer, for values that a sleep does not change; 3. the
-// function's own counts. An unknown size stays negative.
+// values merges the runtime's present answer, s; its last answer, for values that a sleep does not change; and the function's own counts.
+// An unknown size stays negative.
 func (p *protocol) values(status api.InstanceStatus, load proxy.Load, s runtime.Signals) runtime.Signals {
 	last := p.scraper.remembered()
 	for _, v := range []struct{ now, last *float64 }{
@@ -174,8 +170,8 @@ func (p *protocol) values(status api.InstanceStatus, load proxy.Load, s runtime.
 	return s
 }
 
-// tokens sets the use of the KV cache and the waiting tokens. If the runtime reports the number of its queued requests, that many of the
-// unanswered ones count as queued.
+// tokens sets the use of the KV cache and the waiting tokens. If the runtime reports its queued requests, that many of the unanswered
+// ones count as queued.
 func tokens(s *runtime.Signals, status api.InstanceStatus, load proxy.Load) {
 	queued := 0.0
 	if load.Queued > 0 {
@@ -197,8 +193,8 @@ func tokens(s *runtime.Signals, status api.InstanceStatus, load proxy.Load) {
 	}
 }
 
-// atWork returns the adapters that running requests use, and those that waiting requests need. The runtime's lists may be old, or may
-// list all loaded adapters (vLLM fills both lists from one, and does not empty them). So they count only
+// atWork returns the adapters that running requests use, and those that waiting requests need. The runtime's lists may be old, or list
+// all loaded adapters (vLLM fills both from one, and does not empty them). So they count only
 //
 //  1. for adapters of requests that are in the runtime: whether they wait;
 //  2. for adapters that the function does not know, while requests run.

@@ -17,7 +17,6 @@ const (
 	scrapeKept    = 5 * time.Second        // how long an old answer is used if a busy runtime gives none
 )
 
-// scraper reads the runtime's signals for all callers.
 type scraper struct {
 	read func(context.Context) (runtime.Signals, error)
 
@@ -28,7 +27,7 @@ type scraper struct {
 	any   bool // last was ever read
 }
 
-// signals returns the runtime's signals, and reads them again if the last answer is old. found is false if there are none.
+// signals reads the runtime's signals again if the last answer is old. found is false if there are none.
 func (s *scraper) signals() (v runtime.Signals, found bool) {
 	if s.read == nil {
 		return runtime.Unknown(), false
@@ -44,7 +43,6 @@ func (s *scraper) signals() (v runtime.Signals, found bool) {
 	return s.last, true
 }
 
-// look asks the runtime regardless of the last answer's age.
 func (s *scraper) look(ctx context.Context) {
 	if s.read == nil {
 		return
@@ -54,7 +52,7 @@ func (s *scraper) look(ctx context.Context) {
 	s.ask(ctx)
 }
 
-// ask asks the runtime. The caller holds mu.
+// The caller holds mu.
 func (s *scraper) ask(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()
@@ -65,14 +63,13 @@ func (s *scraper) ask(ctx context.Context) {
 	}
 }
 
-// forget drops the runtime's load: it does not run any more, or sleeps.
 func (s *scraper) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.given, s.asked = time.Time{}, time.Time{}
 }
 
-// remembered returns the runtime's last answer, however old. Its sizes and counters stay true.
+// remembered returns the runtime's last answer, however old: its sizes and counters stay true.
 func (s *scraper) remembered() runtime.Signals {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +79,6 @@ func (s *scraper) remembered() runtime.Signals {
 	return s.last
 }
 
-// stateCollector collects the state at each scrape.
 type stateCollector struct {
 	status func() api.InstanceStatus
 	state  *prometheus.Desc
@@ -92,10 +88,8 @@ func newStateCollector(status func() api.InstanceStatus) *stateCollector {
 	return &stateCollector{status, prometheus.NewDesc("rouse_function_state", "1 for the state the instance is in, 0 for the others.", []string{"state"}, nil)}
 }
 
-// Describe implements prometheus.Collector.
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.state }
 
-// Collect implements prometheus.Collector.
 func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	present := c.status().State
 	for _, state := range []api.State{api.Starting, api.Awake, api.Draining, api.Asleep, api.Unhealthy, api.Gone} {

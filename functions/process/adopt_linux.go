@@ -17,8 +17,7 @@ import (
 )
 
 // children are the processes that Start started. mu is held while one is forked, while any child is reaped, and while strays are
-// searched. So known children and strays are never confused, and no ID is reused during a search. A child that ends stays a zombie until
-// the search is over.
+// searched: known children and strays are never confused, and no ID is reused during a search.
 var children = struct {
 	mu    sync.Mutex
 	known map[int]bool
@@ -27,10 +26,9 @@ var children = struct {
 // adopts says that Adopt was called: every unknown child is a stray.
 var adopts atomic.Bool
 
-// Adopt makes this process a subreaper: the parent of every descendant that loses its own parent. From now on every child that [Start]
-// did not start is a stray. Strays are killed when a child ends, and reaped when they end by themselves. Children of os/exec must stay
-// in our own process group, which is its default. That distinguishes them from strays, which are of other sessions and so can't enter
-// the group.
+// Adopt makes this process a subreaper: the parent of every descendant that loses its own. From now on every child that [Start] did not
+// start is a stray, which is killed when a child ends, and reaped when it ends by itself. Children of os/exec must stay in our own
+// process group, which strays, of other sessions, can't enter.
 func Adopt() error {
 	if adopts.Swap(true) {
 		return nil
@@ -39,9 +37,9 @@ func Adopt() error {
 		adopts.Store(false)
 		return fmt.Errorf("become a subreaper: %w", err)
 	}
-	ended := make(chan os.Signal, 1) // sent to by the Go runtime; room for one, since one reap handles all ended processes
+	ended := make(chan os.Signal, 1) // from the Go runtime; one reap handles all ended processes
 	signal.Notify(ended, syscall.SIGCHLD)
-	go func() { // for the life of the process, see the package comment
+	go func() { // for the life of the process
 		for range ended {
 			pids, err := listed()
 			if err != nil {
@@ -53,7 +51,6 @@ func Adopt() error {
 	return nil
 }
 
-// reapStrays reaps those of the processes that are strays and have ended.
 func reapStrays(pids []int) {
 	children.mu.Lock()
 	defer children.mu.Unlock()
@@ -74,7 +71,7 @@ func sweepStrays() {
 	for {
 		killed, err := killStrays()
 		switch {
-		case err != nil: // for example, no file descriptor may be left
+		case err != nil:
 			time.Sleep(lookAgain)
 		case len(killed) == 0:
 			return
@@ -87,14 +84,11 @@ func sweepStrays() {
 	}
 }
 
-// killStrays kills the present strays, and returns them. If it returns none, there
-// were none when it began, and so no process that could create one:
+// killStrays kills the present strays, and returns them. If it returns none, there were none when it began:
 //
-//  1. It kills the children in the kernel's own list until it finds no new ones. The
-//     list is read fast enough to catch processes that fork and end again and again.
-//     But it may miss one while others come and go.
-//  2. Then it walks over /proc, which finds every process that exists during the whole
-//     walk. Every child does: none is reaped meanwhile.
+//  1. It kills the children in the kernel's own list until it finds no new ones. That is fast enough for processes that fork and end again
+//     and again, but may miss one.
+//  2. Then it walks over /proc, which finds every process that exists during the whole walk, as every child does.
 func killStrays() (killed []int, err error) {
 	children.mu.Lock()
 	defer children.mu.Unlock()
@@ -110,7 +104,7 @@ func killStrays() (killed []int, err error) {
 		return more
 	}
 	for more := true; more; { // 1.
-		pids, _ := listed() // not every kernel has it
+		pids, _ := listed()
 		more = kill(pids)
 	}
 	pids, err := walked() // 2.
@@ -118,8 +112,8 @@ func killStrays() (killed []int, err error) {
 	return killed, err
 }
 
-// end kills a stray together with its group, unless that belongs to a child of Start: a signal to the group is atomic, even if a member
-// forks. The caller holds children.mu.
+// end kills a stray with its group, unless that belongs to a child of Start: a signal to the group is atomic, even if a member forks. The
+// caller holds children.mu.
 func end(pid int) {
 	if group, err := unix.Getpgid(pid); err == nil && group > 1 && !children.known[group] {
 		_ = syscall.Kill(-group, syscall.SIGKILL)
@@ -127,14 +121,13 @@ func end(pid int) {
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// stray reports whether a child of ours was not started by Start and is not in our group; a zombie still has its group. The caller holds
-// children.mu.
+// stray reports whether a child of ours was not started by Start and is not in our group. The caller holds children.mu.
 func stray(pid int) bool {
 	group, err := unix.Getpgid(pid)
 	return err == nil && !children.known[pid] && group != syscall.Getpgrp()
 }
 
-// listed returns our children from the kernel's lists, one per thread. It may miss some. Not every kernel has the lists
+// listed returns our children from the kernel's lists, one per thread, and may miss some. Not every kernel has them
 // (CONFIG_PROC_CHILDREN).
 func listed() (pids []int, err error) {
 	threads, err := os.ReadDir("/proc/self/task")
@@ -144,7 +137,7 @@ func listed() (pids []int, err error) {
 	for _, thread := range threads {
 		raw, err := os.ReadFile("/proc/self/task/" + thread.Name() + "/children")
 		if gone(err) && thread.Name() != strconv.Itoa(os.Getpid()) {
-			continue // the thread has ended
+			continue
 		}
 		if err != nil {
 			return nil, err
@@ -158,13 +151,12 @@ func listed() (pids []int, err error) {
 	return pids, nil
 }
 
-// walked returns our children, found by a walk over /proc.
 func walked() ([]int, error) {
 	of, err := family()
 	return of[os.Getpid()], err
 }
 
-// family maps each process to its children. It reads all of /proc. With an error, it returns the part that it could read.
+// family maps each process to its children. With an error, it returns what it could read.
 func family() (map[int][]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -194,9 +186,8 @@ func family() (map[int][]int, error) {
 	return of, failed
 }
 
-// descent returns a process and its descendants, as far as /proc is readable.
 func descent(pid int) []int {
-	of, _ := family() // a partial result suffices
+	of, _ := family()
 	pids := []int{pid}
 	for k := 0; k < len(pids); k++ {
 		pids = append(pids, of[pids[k]]...)
@@ -204,10 +195,9 @@ func descent(pid int) []int {
 	return pids
 }
 
-// gone reports whether a file of /proc can't be read because its process has ended.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// statOf returns the fields of /proc/PID/stat, "PID (name) state parent …", behind the name, which may hold anything, even parentheses.
+// statOf returns the fields of /proc/PID/stat, "PID (name) state parent …", behind the name, which may hold parentheses.
 func statOf(pid string, buf []byte) ([][]byte, error) {
 	f, err := os.Open("/proc/" + pid + "/stat")
 	if err != nil {

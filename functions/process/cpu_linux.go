@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// clockTick is the unit of times in /proc/PID/stat; Linux shows every program the same one (USER_HZ), whatever the kernel's tick.
+// clockTick is the unit of times in /proc/PID/stat (USER_HZ), whatever the kernel's tick.
 const clockTick = time.Second / 100
 
-// CPU returns the processor time that the child and its living descendants have used; it can shrink when one ends. It reads /proc.
+// CPU returns the processor time that the child and its living descendants have used; it can shrink when one ends.
 func (p *Process) CPU() (time.Duration, error) {
 	var total time.Duration
 	found := false
@@ -26,7 +26,6 @@ func (p *Process) CPU() (time.Duration, error) {
 	return total, nil
 }
 
-// timesOf reads the user and the system time of a process.
 func timesOf(pid int, buf []byte) (time.Duration, bool) {
 	fields, err := statOf(strconv.Itoa(pid), buf)
 	if err != nil {

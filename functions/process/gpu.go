@@ -12,9 +12,9 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// GPUMemory returns the memory that a process and its descendants hold of the GPU of which they hold most, according to nvidia-smi.
-// found is false if nvidia-smi lists none of them: they hold nothing, or it can't see them, which depends on the driver in a container.
-// It returns when ctx ends, even if nvidia-smi hangs in its driver, where nothing can end it.
+// GPUMemory returns the memory that a process and its descendants hold of the GPU of which they hold most, according to nvidia-smi. found
+// is false if that lists none of them: in a container it may not see them. It returns when ctx ends, even if nvidia-smi hangs in its
+// driver.
 func GPUMemory(ctx context.Context, pid int) (held api.Bytes, found bool, err error) {
 	cmd := exec.CommandContext(ctx, "nvidia-smi", "--query-compute-apps=pid,gpu_uuid,used_gpu_memory", "--format=csv,noheader,nounits")
 	cmd.WaitDelay = 100 * time.Millisecond
@@ -32,7 +32,7 @@ func GPUMemory(ctx context.Context, pid int) (held api.Bytes, found bool, err er
 	case out = <-ended:
 	case <-ctx.Done():
 	}
-	if ctx.Err() != nil { // says more than that it was killed
+	if ctx.Err() != nil {
 		out.err = context.Cause(ctx)
 	}
 	if out.err != nil {
@@ -42,7 +42,7 @@ func GPUMemory(ctx context.Context, pid int) (held api.Bytes, found bool, err er
 	return held, found, nil
 }
 
-// heldBy reads lines of "pid, UUID of a GPU, MiB". A line without a number, such as "[N/A]", counts as 0.
+// heldBy reads lines of "pid, UUID of a GPU, MiB". Those without a number, such as "[N/A]", are skipped.
 func heldBy(lines string, pids []int) (most api.Bytes, found bool) {
 	on := make(map[string]api.Bytes)
 	for line := range strings.Lines(lines) {

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endWait is how long, in milliseconds, the end of a killed process is awaited.
+// endWait is in milliseconds.
 const endWait = 1000
 
-// Held refers to a process that is no child of ours, and never to a later process with the same ID.
+// Held refers to a process that is no child of ours, and never to a later one with the same ID.
 type Held struct{ fd int }
 
-// Hold returns a handle to the process with that ID; the caller must close it.
+// Hold returns a handle, which the caller must close.
 func Hold(pid int) (*Held, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -34,8 +34,8 @@ func (h *Held) Kill() bool {
 // Ended reports whether the process has ended, or does so within a second.
 func (h *Held) Ended() bool { return h.wait(endWait) }
 
-// Close releases the handle, which must not be used afterwards.
-func (h *Held) Close() { _ = unix.Close(h.fd) } // nothing was written to it
+// Close releases the handle.
+func (h *Held) Close() { _ = unix.Close(h.fd) }
 
 func (h *Held) wait(ms int) bool {
 	poll := []unix.PollFd{{Fd: int32(h.fd), Events: unix.POLLIN}}

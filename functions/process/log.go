@@ -14,7 +14,7 @@ type Log struct {
 
 	mu        sync.Mutex // guards the fields below
 	lines     []string   // a ring once it is full
-	next      int        // index of the next line in a full ring
+	next      int        // of the next line in a full ring
 	marked    int        // lines since the mark
 	followers map[chan string]bool
 }
@@ -31,7 +31,7 @@ func NewLog(keep int, echo io.Writer) *Log {
 func (l *Log) Write(line []byte) {
 	s := string(line)
 	if l.echo != nil {
-		_, _ = io.WriteString(l.echo, s+"\n") // nobody to report it to
+		_, _ = io.WriteString(l.echo, s+"\n")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +45,7 @@ func (l *Log) Write(line []byte) {
 	for f := range l.followers {
 		select {
 		case f <- s:
-		default: // too slow: the follower loses the line, the runtime goes on
+		default:
 		}
 	}
 }
@@ -65,24 +65,23 @@ func (l *Log) tail(n int) []string {
 	return all
 }
 
-// Mark is called when another process begins to write: earlier output does not explain its failures.
+// Mark says that another process begins to write: earlier output does not explain its failures.
 func (l *Log) Mark() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.marked = 0
 }
 
-// Message returns the last n lines since the mark, or fewer, as one text for an error message.
+// Message returns the last n lines since the mark, or fewer, as one text.
 func (l *Log) Message(n int) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Join(l.tail(min(n, l.marked)), "\n")
 }
 
-// Follow calls f with the last n lines and then each new one, until ctx ends or f fails, whose error it returns. A follower that lags
-// far behind loses lines.
+// Follow calls f with the last n lines and then each new one, until ctx ends or f fails. A slow follower loses lines.
 func (l *Log) Follow(ctx context.Context, n int, f func(line string) error) error {
-	fresh := make(chan string, followerQueue) // sent to by Write; never closed
+	fresh := make(chan string, followerQueue) // from Write; never closed
 	l.mu.Lock()
 	old := l.tail(n)
 	l.followers[fresh] = true

@@ -1,27 +1,24 @@
 package process
 
 import (
-	"bytes"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 )
 
-// looks is how many searches in a row must find nothing.
+// looks is how many searches in a row must find nothing: a process that forks and ends during one can be missed, with its child.
 const looks = 3
 
-// KillMarked kills every process that was started with mark, "KEY=VALUE", in its environment, except the caller, and blocks until none
-// is left that may be killed. Children inherit an environment, so it reaches processes that left their group and parent, but not one
-// that was started with another environment.
-//
-// It searches until several searches find nothing. These are no children of ours, so a process that forks and ends during a search can
-// be missed, with its child.
+// KillMarked kills every other process that was started with mark, "KEY=VALUE", in its environment, and blocks until none is left that
+// may be killed. Children inherit an environment, also those that left their group and parent.
 func KillMarked(mark string) {
 	for quiet := 0; quiet < looks; quiet++ {
 		dir, err := os.Open("/proc")
 		if err != nil {
 			return
 		}
-		names, _ := dir.Readdirnames(-1) // a partial list suffices
+		names, _ := dir.Readdirnames(-1)
 		dir.Close()
 		for _, name := range names {
 			if pid, err := strconv.Atoi(name); err == nil && pid != os.Getpid() && killMarked(pid, mark) {
@@ -31,8 +28,7 @@ func KillMarked(mark string) {
 	}
 }
 
-// killMarked kills a process if it bears the mark, and reports whether it did. It opens a handle before it reads the environment, so
-// that the ID can't have been reused.
+// killMarked opens a handle before it reads the environment, so that the ID can't have been reused.
 func killMarked(pid int, mark string) bool {
 	held, err := Hold(pid)
 	if err != nil {
@@ -40,18 +36,8 @@ func killMarked(pid int, mark string) bool {
 	}
 	defer held.Close()
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil || !marked(env, mark) {
+	if err != nil || !slices.Contains(strings.Split(string(env), "\x00"), mark) {
 		return false
 	}
 	return held.Kill()
-}
-
-// marked reports whether an environment, in the kernel's format, holds the pair.
-func marked(env []byte, pair string) bool {
-	for _, kv := range bytes.Split(env, []byte{0}) {
-		if string(kv) == pair {
-			return true
-		}
-	}
-	return false
 }

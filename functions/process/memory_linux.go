@@ -15,11 +15,9 @@ import (
 // leastShared is the least size of a mapped file that counts as shared: weights, not programs.
 const leastShared = 16 * api.MiB
 
-// Memory returns the memory that the child and its descendants occupy: their proportional set size, in which a page
-// that n processes share counts 1/n. The exception is the largest file that they map shared and read-only, such as
-// packed weights. All of its pages in memory count, even if other processes map it, and shared is their size. Memory
-// reads /proc and takes longer the more memory there is; don't call it where a request waits. A process that ends
-// meanwhile counts nothing.
+// Memory returns the memory that the child and its descendants occupy: their proportional set size, in which a page that n processes
+// share counts 1/n. Of the largest file that they map shared and read-only, such as packed weights, all pages in memory count, and shared
+// is their size. It takes longer the more memory there is: don't call it where a request waits.
 func (p *Process) Memory() (all api.Bytes, shared api.SharedMemory, err error) {
 	found := false
 	files := map[string]mapped{}
@@ -43,10 +41,10 @@ func (p *Process) Memory() (all api.Bytes, shared api.SharedMemory, err error) {
 	return all, shared, nil
 }
 
-// mapped is the resident size of a file: whole is the largest size in one process, ours the processes' proportional share.
+// mapped is a file's resident size: the largest in one process, and the processes' proportional share.
 type mapped struct{ whole, ours api.Bytes }
 
-// proportional adds up the lines "Pss: N kB" of a process's mappings. It records shared, read-only file mappings in files, by device and
+// proportional adds up the lines "Pss: N kB" of a process's mappings. It records shared, read-only mappings in files, by device and
 // inode.
 func proportional(pid int, files map[string]mapped) (sum api.Bytes, ok bool) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps", pid))

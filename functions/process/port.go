@@ -12,8 +12,7 @@ import (
 	"sync"
 )
 
-// The range of ports for servers that are started here. It lies above the ports of well-known servers, below Kubernetes' node ports, and
-// below the kernel's ephemeral ports.
+// Ports for servers that are started here: above the well-known ones, below Kubernetes' node ports.
 const (
 	firstPort = 10240
 	lastPort  = 29999
@@ -29,9 +28,8 @@ var reserved struct {
 
 const mostReserved = 4
 
-// FreePort returns a port of 127.0.0.1 that nobody listens on, for a process that is to be started. That process may begin to listen
-// much later, and another listener would get its requests. So the port is not an ephemeral one, and no other process of Rouse gets it
-// while this one lives, unless this one draws several more.
+// FreePort returns a port of 127.0.0.1 that nobody listens on, for a process that may begin to listen much later. It is not an ephemeral
+// one, and no other process of Rouse gets it while this one lives, unless this one draws several more.
 func FreePort() (string, error) {
 	var last error
 	for range drawn {
@@ -44,7 +42,6 @@ func FreePort() (string, error) {
 	return "", fmt.Errorf("find a free port: %w", last)
 }
 
-// draw draws a port below the kernel's ephemeral ones, and reserves it.
 func draw(kernel int) (int, error) {
 	port := 0
 	if most := min(lastPort+1, kernel); most-firstPort >= 1000 {
@@ -64,13 +61,12 @@ func draw(kernel int) (int, error) {
 	defer reserved.mu.Unlock()
 	reserved.keep = append(reserved.keep, hold)
 	if len(reserved.keep) > mostReserved {
-		_ = reserved.keep[0].Close() // nothing to do about it
+		_ = reserved.keep[0].Close()
 		reserved.keep = slices.Delete(reserved.keep, 0, 1)
 	}
 	return port, nil
 }
 
-// kernelPorts returns the first ephemeral port.
 func kernelPorts() int {
 	raw, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if fields := strings.Fields(string(raw)); err == nil && len(fields) == 2 {

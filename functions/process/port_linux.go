@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// reserve reserves a port against other processes of Rouse with an abstract Unix socket. Such a socket belongs to the port's own network
-// namespace and ends with its process.
+// reserve uses an abstract Unix socket, which belongs to the port's own network namespace and ends with its process.
 func reserve(port int) (io.Closer, error) {
 	l, err := net.Listen("unix", fmt.Sprintf("@rouse-port-%d", port))
 	if errors.Is(err, syscall.EADDRINUSE) {

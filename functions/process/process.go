@@ -15,43 +15,40 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// maxLine is the length in bytes at which a line of output is split.
+// maxLine is in bytes; a longer line is split.
 const maxLine = 8 << 10
 
-// outputGrace is how long output is read after the child is gone. Only a descendant that could not be killed still holds the pipe then.
+// outputGrace is how long output is read after the child is gone. Only a descendant that could not be killed still holds the pipe.
 const outputGrace = 200 * time.Millisecond
 
-// Spec is the description of a child to start.
+// Spec describes a child to start.
 type Spec struct {
-	// Path is the program: a path with a slash, or a name to be found in PATH.
+	// Path is a path with a slash, or a name to be found in PATH.
 	Path string
-	// Args follow the program's name.
 	Args []string
 	// Env is the whole environment as "KEY=VALUE". Values may be secrets: this package never prints them.
 	Env []string
-	// Dir is the working directory; empty: ours.
 	Dir string
-	// Stdin is the child's standard input; nil: it is empty. The caller closes its own end.
+	// Stdin is the child's standard input. The caller closes its own end.
 	Stdin *os.File
 	// Outlives lets the child live on when we die. Else the kernel kills it (Linux only).
 	Outlives bool
-	// Lines receives each line of stdout and stderr, without its end, from one goroutine; it must not keep the slice. Nil: output is
-	// dropped.
+	// Lines receives each line of stdout and stderr, without its end, from one goroutine; it must not keep the slice.
 	Lines func(line []byte)
 }
 
 // Process is a started child.
 type Process struct {
 	cmd    *exec.Cmd
-	exited chan struct{} // closed by watch once nothing of the child remains
+	exited chan struct{} // closed by watch
 
-	status string // how it ended; written by watch before exited is closed
+	status string // written before exited is closed
 
 	mu   sync.Mutex // guards dead, so that no signal is sent to a reused ID
 	dead bool
 }
 
-// Start starts a child. It returns once the child runs its program, or with an error that says why it can't.
+// Start starts a child. It returns once the child runs its program, or why it can't.
 func Start(spec Spec) (*Process, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -64,7 +61,7 @@ func Start(spec Spec) (*Process, error) {
 	}
 	cmd.SysProcAttr = attributes(spec.Outlives)
 	err = spawn(cmd)
-	_ = w.Close() // the child has its own
+	_ = w.Close()
 	if err != nil {
 		_ = r.Close()
 		return nil, fmt.Errorf("start %s: %w", spec.Path, err)
@@ -79,8 +76,7 @@ func Start(spec Spec) (*Process, error) {
 	return p, nil
 }
 
-// Child is a started process, or what is like one; *[Process] is one. If it also has [Process.CPU], a runtime that computes does not
-// count as hanging.
+// Child is a started process, or one like it. If it also has [Process.CPU], a runtime that computes does not count as hanging.
 type Child interface {
 	PID() int
 	Exited() <-chan struct{}
@@ -94,18 +90,18 @@ type Child interface {
 func StartChild(spec Spec) (Child, error) {
 	p, err := Start(spec)
 	if err != nil {
-		return nil, err // not p: a nil *Process would be a non-nil Child
+		return nil, err // a nil *Process would be a non-nil Child
 	}
 	return p, nil
 }
 
-// PID returns the child's process ID, which is also the ID of its group.
+// PID is also the ID of the child's group.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Exited returns a channel that is closed once the child, its group and its output have ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Status says how the child ended, such as "exit status 3" or "signal: killed". It is empty before [Process.Exited] is closed.
+// Status says how the child ended, such as "exit status 3". It is empty before [Process.Exited] is closed.
 func (p *Process) Status() string {
 	select {
 	case <-p.exited:
@@ -139,11 +135,10 @@ func (p *Process) signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.dead {
-		_ = syscall.Kill(-p.PID(), sig) // ESRCH: it has already gone
+		_ = syscall.Kill(-p.PID(), sig)
 	}
 }
 
-// watch waits for the child's end and cleans up after it.
 func (p *Process) watch(output *os.File, lines <-chan struct{}) {
 	err := p.reap()
 	var exit *exec.ExitError
@@ -162,7 +157,6 @@ func (p *Process) watch(output *os.File, lines <-chan struct{}) {
 	close(p.exited)
 }
 
-// readLines calls lines with each line of r until the end of r.
 func readLines(r *os.File, lines func([]byte)) {
 	br := bufio.NewReaderSize(r, maxLine)
 	for {
@@ -179,7 +173,7 @@ func readLines(r *os.File, lines func([]byte)) {
 	}
 }
 
-// Variable returns the last value of a variable in a list of "KEY=VALUE", which is the one that a program gets, or "".
+// Variable returns the last value of a variable in a list of "KEY=VALUE", which a program gets, or "".
 func Variable(env []string, name string) string {
 	for _, kv := range slices.Backward(env) {
 		if value, found := strings.CutPrefix(kv, name+"="); found {

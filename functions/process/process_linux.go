@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread runs functions on one thread that lives as long as the process does.
 var thread = sync.OnceValue(func() chan<- func() {
-	work := make(chan func()) // never closed
+	work := make(chan func())
 	go func() {
 		runtime.LockOSThread() // never unlocked: a locked goroutine's thread ends with it
 		for f := range work {
@@ -21,7 +20,7 @@ var thread = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// attributes put a child in its own session, and so in its own group: none of its descendants can enter our group.
+// attributes put a child in its own session and group: none of its descendants can enter our group.
 func attributes(outlives bool) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if outlives {
@@ -30,7 +29,6 @@ func attributes(outlives bool) *syscall.SysProcAttr {
 	return a
 }
 
-// spawn starts cmd on the permanent thread and adds it to the known children.
 func spawn(cmd *exec.Cmd) error {
 	done := make(chan error, 1)
 	start := func() error {
@@ -46,7 +44,7 @@ func spawn(cmd *exec.Cmd) error {
 	return <-done
 }
 
-// reap waits for the child's end and kills its group while the zombie still holds the ID, so that no other group can have it.
+// reap kills the group while the zombie still holds the ID, so that no other group can have it.
 func (p *Process) reap() error {
 	for unix.Waitid(unix.P_PID, p.PID(), nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
@@ -57,5 +55,5 @@ func (p *Process) reap() error {
 	children.mu.Lock()
 	defer children.mu.Unlock()
 	delete(children.known, p.PID())
-	return p.cmd.Wait() // returns at once: it has ended
+	return p.cmd.Wait()
 }

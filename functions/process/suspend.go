@@ -14,16 +14,14 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Suspender has NVIDIA's driver take a process and all its descendants off their GPUs, and back onto them. The contents of their GPU
-// memory are in host memory meanwhile. Their threads run on, but calls of CUDA block: send them no request before they are restored.
+// Suspender has NVIDIA's driver take a process and its descendants off their GPUs, and back. The contents of their GPU memory are in host
+// memory meanwhile. Their threads run on, but calls of CUDA block.
 type Suspender struct {
-	// Program is rouse-suspend, which loads the driver's library.
 	Program string
-	// Library is the LD_LIBRARY_PATH with which it looks for libcuda; empty: the system's own.
+	// Library is the LD_LIBRARY_PATH for libcuda; empty: the system's own.
 	Library string
 }
 
-// Errors of a Suspender. Any other failure may be temporary.
 var (
 	// ErrNever means that another try would fail too.
 	ErrNever = errors.New("this can't be suspended")
@@ -41,18 +39,16 @@ const (
 
 const (
 	firstSuspending = 12080   // the version of CUDA whose driver (570) suspends
-	firstMoving     = 13000   // the version whose driver (580) restores onto other GPUs
+	firstMoving     = 13000   // the one whose driver (580) restores onto other GPUs
 	lockTime        = "10000" // milliseconds that its last work may take
 	undoTime        = 20 * time.Second
 )
 
-// refusal is an error of the driver.
 type refusal struct {
 	call string
 	code int
 }
 
-// temporary are the errors after which another try may succeed.
 var temporary = map[int]string{1: "the process has ended", 2: "out of memory", 600: "it still computes"}
 
 func (r *refusal) Error() string {
@@ -83,7 +79,7 @@ func (s Suspender) Suspend(ctx context.Context, pid int) (moves bool, err error)
 
 func (d *driver) suspend(ctx context.Context, pid int) error {
 	suspended := 0
-	for { // again, for those that have begun to use CUDA meanwhile
+	for { // for those that have begun to use CUDA meanwhile
 		pids := descent(pid)
 		locked, err := d.each(ctx, pids, cudaRunning, "Lock", lockTime)
 		if err == nil && locked > 0 {
@@ -98,8 +94,8 @@ func (d *driver) suspend(ctx context.Context, pid int) error {
 	}
 }
 
-// Restore brings back those that are suspended, or were left in a failed suspension. Each GPU of old becomes the one of now in its
-// place; nil: all stay. A failure may leave some suspended.
+// Restore brings back those that are suspended, or were left in a failed suspension. Each GPU of old becomes the one of now in its place;
+// nil: all stay. A failure may leave some suspended.
 func (s Suspender) Restore(ctx context.Context, pid int, old, now []api.DeviceID) error {
 	d, err := s.open(ctx)
 	if err != nil {
@@ -117,7 +113,6 @@ func (s Suspender) Restore(ctx context.Context, pid int, old, now []api.DeviceID
 	return err
 }
 
-// driver is a running rouse-suspend, for one suspension or restore.
 type driver struct {
 	process *Process
 	calls   *os.File
@@ -131,7 +126,7 @@ func (s Suspender) open(ctx context.Context) (*driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Program, err)
 	}
-	defer theirs.Close() // it has its own
+	defer theirs.Close()
 	d := &driver{calls: ours, answers: make(chan string, 1)}
 	d.process, err = Start(Spec{Path: s.Program, Env: []string{"LD_LIBRARY_PATH=" + s.Library}, Stdin: theirs, Lines: func(line []byte) {
 		if !bytes.HasPrefix(line, []byte("= ")) && !bytes.HasPrefix(line, []byte("! ")) {
@@ -155,7 +150,7 @@ func (s Suspender) open(ctx context.Context) (*driver, error) {
 	return d, err
 }
 
-// close ends it. One that hangs in the driver, where nothing can end it, is not awaited for long.
+// close does not wait long for one that hangs in the driver.
 func (d *driver) close(ctx context.Context) {
 	_ = d.calls.Close()
 	select {
@@ -170,7 +165,6 @@ func (d *driver) close(ctx context.Context) {
 	}
 }
 
-// answer waits for the answer to a call.
 func (d *driver) answer(ctx context.Context, call string) (n int, err error) {
 	select {
 	case line := <-d.answers:
@@ -180,7 +174,7 @@ func (d *driver) answer(ctx context.Context, call string) (n int, err error) {
 		return n, err
 	case <-d.process.Exited():
 		err = fmt.Errorf("%s: %s: %s", call, d.process.Status(), d.message)
-		if d.message != "" { // it exited by itself
+		if d.message != "" {
 			err = fmt.Errorf("%w: %w", ErrNever, err)
 		}
 		return 0, err
@@ -195,7 +189,6 @@ func (d *driver) ask(ctx context.Context, call string, pid int, words ...string)
 	return d.answer(ctx, call)
 }
 
-// each makes a call for each of the processes that is in a state, and returns their number.
 func (d *driver) each(ctx context.Context, pids []int, state int, call string, words ...string) (n int, err error) {
 	for _, p := range pids {
 		now, err := d.ask(ctx, "GetState", p)

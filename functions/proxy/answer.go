@@ -14,15 +14,14 @@ import (
 )
 
 const (
-	smallBuffer = 4 << 10  // the first buffer of a stream
+	smallBuffer = 4 << 10
 	largeBuffer = 32 << 10 // the longest event that is buffered whole
 )
 
-// serverBuffer is the size up to which package net/http buffers an answer until the handler returns, with room to spare.
+// serverBuffer exceeds what net/http buffers of an answer until the handler returns.
 const serverBuffer = 2 << 10
 
-// pass passes on an answer that is not a stream of events. With hold, an answer that fits into one buffer is read to its end before
-// anything is sent.
+// With hold, pass reads an answer that fits into a buffer to its end first.
 func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
 	from := relay.NewSource(ctx, x.moving(resp), largeBuffer, largeBuffer, nil)
 	defer from.Close()
@@ -38,7 +37,7 @@ func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
 	x.moves(false)
 	x.header(resp)
 	if from.Err() != nil {
-		x.unread.Buffered = serverBuffer // it is the last write, and nothing is flushed
+		x.unread.Buffered = serverBuffer // the last write, and nothing is flushed
 	}
 	for {
 		p := from.Bytes()
@@ -61,7 +60,6 @@ func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
 	}
 }
 
-// moving is an answer's body that tells the gate of the runtime's progress.
 type moving struct {
 	io.ReadCloser
 	gate Gate
@@ -69,7 +67,6 @@ type moving struct {
 
 func (x *exchange) moving(resp *http.Response) moving { return moving{resp.Body, x.cfg.Gate} }
 
-// Read implements [io.Reader].
 func (m moving) Read(p []byte) (int, error) {
 	n, err := m.ReadCloser.Read(p)
 	if n > 0 {
@@ -78,10 +75,8 @@ func (m moving) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// maxFailure bounds the size of failures that are rewritten.
 const maxFailure = 1 << 20
 
-// failure passes on a failure of the runtime, rewritten as an error that clients know.
 func (x *exchange) failure(ctx context.Context, resp *http.Response) {
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxFailure+1))
 	if err != nil {
@@ -119,13 +114,11 @@ func (x *exchange) failure(ctx context.Context, resp *http.Response) {
 	x.write(text)
 }
 
-// busy reports whether a status invites a retry. A busy runtime that answers so has not begun with the request. From an idle one the
-// status means something else, and goes to the client.
+// A busy runtime that invites a retry has not begun with the request.
 func busy(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }
 
-// alongside reports whether other requests are in the runtime.
 func (x *exchange) alongside() bool { return x.load.requests.Load() > 1 }
 
 type readCloser struct {
@@ -133,7 +126,6 @@ type readCloser struct {
 	io.Closer
 }
 
-// brokenBeforeFirstByte answers the client if the runtime's answer broke off before any of it was sent.
 func (x *exchange) brokenBeforeFirstByte(ctx context.Context, err error) {
 	if ctx.Err() == nil && x.giveWay() {
 		return
@@ -163,10 +155,9 @@ func (x *exchange) trailer(resp *http.Response) {
 	}
 }
 
-// unread is how long a client may read nothing of its answer before it counts as gone: its request holds a slot in the runtime.
+// unread is how long a client may read nothing of its answer, while it holds a slot, before it counts as gone.
 const unread = time.Minute
 
-// write writes p and reports whether the client is still there.
 func (x *exchange) write(p []byte) bool {
 	x.unread.Move(http.NewResponseController(x.w), len(p))
 	defer x.unread.Done()
@@ -178,11 +169,10 @@ func (x *exchange) write(p []byte) bool {
 }
 
 func (x *exchange) flush() {
-	_ = x.unread.Flush(http.NewResponseController(x.w)) // a client that left is found at the next write
+	_ = x.unread.Flush(http.NewResponseController(x.w))
 }
 
-// moves tells the gate whether the request can continue at another instance from now on: as a stream with a known state, or from its
-// start while nothing of an answer was sent.
+// moves tells the gate whether the request can continue at another instance from now on.
 func (x *exchange) moves(is bool) {
 	if gate := x.Proxy.moves; gate != nil && x.movable != is {
 		x.movable = is
@@ -190,11 +180,9 @@ func (x *exchange) moves(is bool) {
 	}
 }
 
-// giving reports whether the runtime ended the request so that it continues elsewhere.
 func (x *exchange) giving() bool { return x.movable && x.Proxy.moves.Moving() }
 
-// giveWay refuses the request, for a retry elsewhere, if the runtime ended it for that and nothing of an answer was sent. It reports
-// whether it did.
+// giveWay refuses the request, for a retry elsewhere, if giving, and reports whether it did. Nothing was sent.
 func (x *exchange) giveWay() bool {
 	if !x.giving() {
 		return false

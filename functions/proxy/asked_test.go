@@ -58,7 +58,9 @@ func TestPriority(t *testing.T) {
 // Bodies that two servers read differently reach none.
 func TestAmbiguousBodies(t *testing.T) {
 	b := set(t, func(http.ResponseWriter, *http.Request) { t.Error("the runtime was asked") })
-	for _, body := range []string{`{"model":"a","model":"b"}`, `{"Model":"b"}`, `{"priority":1,"PRIORITY":2}`, `{"cache_\u017falt":"x"}`} {
+	for _, body := range []string{`{"model":"a","model":"b"}`, `{"Model":"b"}`, `{"priority":1,"PRIORITY":2}`, `{"cache_\u017falt":"x"}`,
+		"\ufeff{}", "{\x00}\x00", "\x00{\x00}", // Python reads a byte-order mark and UTF-16, llama.cpp the mark
+	} {
 		if resp, text, err := b.post(t, "/v1/completions", body); err != nil || resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s: %v %v %s, want 400", body, err, resp, text)
 		}

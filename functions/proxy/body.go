@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"io"
 	"mime"
 	"mime/multipart"
@@ -19,11 +20,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// prepare reads the whole body and converts it for the runtime. Its errors are the client's faults, or that it left.
+// prepare converts the body for the runtime. Its errors are the client's faults, or that it left.
 func (x *exchange) prepare() (*jsonfield.Object, error) {
 	read, err := x.cfg.Door.Read(x.w, x.r, Client(x.r))
 	if err != nil {
-		return nil, err // an error for the client
+		return nil, err
 	}
 	x.body = read
 	x.report.tells, x.report.learned = x.r.Header[control.HeaderUsage] != nil, &x.Proxy.moved
@@ -32,6 +33,9 @@ func (x *exchange) prepare() (*jsonfield.Object, error) {
 	}
 	body := read.Bytes()
 	kind := x.r.Header.Get("Content-Type")
+	if bytes.HasPrefix(body, []byte("\ufeff")) || isText(kind) && bytes.IndexByte(body, 0) >= 0 { // some runtimes read it as JSON all the same
+		return nil, api.BadRequest("", "the body has a byte-order mark or a zero byte: send JSON as UTF-8, without them")
+	}
 	if !isText(kind) {
 		if err := form(kind, body); err != nil {
 			return nil, err
@@ -41,7 +45,7 @@ func (x *exchange) prepare() (*jsonfield.Object, error) {
 	} else if len(body) > 0 && !strings.Contains(kind, "json") {
 		x.r.Header.Set("Content-Type", "application/json") // vLLM and SGLang refuse the type that curl -d sends
 	}
-	if !x.cfg.Inside { // a handler is trusted
+	if !x.cfg.Inside {
 		if err := x.media(body); err != nil {
 			return nil, err
 		}
@@ -51,15 +55,13 @@ func (x *exchange) prepare() (*jsonfield.Object, error) {
 		x.outcome.Adapter = x.cfg.Adapter(object)
 	}
 	if err := x.asked(object); err != nil || x.held() {
-		return object, err // the form of the request for an adapter is known once it is loaded
+		return object, err // translated once the adapter is loaded
 	}
 	return object, x.translate(object)
 }
 
-// held reports whether a request needs an adapter that may have to be loaded.
 func (x *exchange) held() bool { return x.outcome.Adapter != "" && x.cfg.Hold != nil }
 
-// translate converts a body for the runtime.
 func (x *exchange) translate(body *jsonfield.Object) error {
 	if x.cfg.Dialect == nil {
 		return nil
@@ -88,7 +90,7 @@ func form(kind string, body []byte) error {
 	return nil
 }
 
-// Client returns the payer of a request's body: the tenant that the activator names, else the client's address.
+// Client returns who pays for a body: the tenant that the activator names, else the client's address.
 func Client(r *http.Request) string {
 	if tenant := r.Header.Get(control.HeaderTenant); tenant != "" {
 		return tenant
@@ -97,7 +99,7 @@ func Client(r *http.Request) string {
 	return host
 }
 
-// isText reports whether a body of a Content-Type may be JSON: a JSON type, none, or the types that curl and others send for JSON.
+// isText reports whether a body may be JSON: curl and others send it with some other types.
 func isText(kind string) bool {
 	media, _, _ := strings.Cut(kind, ";")
 	switch media = strings.ToLower(strings.TrimSpace(media)); media {
@@ -119,8 +121,8 @@ const (
 	PrefixesForgotten
 )
 
-// asked applies the client's identity to the body. It removes the priority unless the activator trusts the client, and adds the tenant
-// to the salt of prompts. It refuses bodies that JSON parsers read differently: the router may have read another one.
+// asked applies the client's identity to the body. It refuses bodies that JSON parsers read differently: the router may have read another
+// one.
 func (x *exchange) asked(body *jsonfield.Object) error {
 	watch := jsonfield.Watch{Names: jsonfield.Read}
 	for name := range body.Fields { // the runtime refuses anything but an object
@@ -135,7 +137,6 @@ func (x *exchange) asked(body *jsonfield.Object) error {
 	return nil
 }
 
-// salt separates the cached prompts of the request's tenant from those of others.
 func (x *exchange) salt(body *jsonfield.Object) {
 	tenant := x.r.Header.Get(control.HeaderTenant)
 	if tenant == "" || !x.path.Prompts {
@@ -152,18 +153,17 @@ func (x *exchange) salt(body *jsonfield.Object) {
 	}
 }
 
-// saltOf returns a JSON string as a salt that no other tenant's requests have, whatever salt a client adds.
+// saltOf returns a salt, as a JSON string, that no other tenant's requests have, whatever salt a client adds.
 func saltOf(tenant string, own []byte) []byte {
 	sum := sha256.Sum256(append(append([]byte(tenant), 0), own...))
 	return append(base64.RawURLEncoding.AppendEncode([]byte{'"'}, sum[:16]), '"')
 }
 
-// tellsState reports whether the runtime can continue a stream of another instance, and the request comes from the activator directly.
+// tellsState reports whether the runtime can continue another instance's stream, and the request comes from the activator directly.
 func (x *exchange) tellsState() bool {
 	return (x.cfg.Tenants || x.cfg.States) && !x.cfg.Inside
 }
 
-// private removes the headers that the runtime must not see.
 func (x *exchange) private(h http.Header) {
 	for name := range h {
 		switch {
@@ -175,9 +175,7 @@ func (x *exchange) private(h http.Header) {
 	}
 }
 
-// mediaFields have an image, a sound, a video or a file in some API: OpenAI's chat completions and responses, Anthropic's messages in
-// source, Ollama's, vLLM's and SGLang's own. The value is a string, a list of strings, or an object with the field url. Model servers
-// fetch URLs there, and SGLang opens paths.
+// Model servers fetch URLs in mediaFields, of OpenAI's, Anthropic's (source), Ollama's, vLLM's or SGLang's API; SGLang opens paths.
 var mediaFields = strings.Fields("image_url audio_url video_url file_url image_data audio_data video_data image audio video images audios videos input_audio file_data source")
 
 // besides are top-level fields that no server searches for media.
@@ -189,7 +187,7 @@ func (x *exchange) media(body []byte) error {
 		return x.mediaForm(multipart.NewReader(bytes.NewReader(body), params["boundary"]))
 	}
 	if begin := bytes.TrimLeft(body, " \t\r\n"); len(begin) == 0 || begin[0] != '{' && begin[0] != '[' {
-		return nil // no object, whatever its type says
+		return nil
 	}
 	if !slices.ContainsFunc([]string{"mage", "udio", "ideo", "ource", "file_", `\u`}, func(s string) bool { return bytes.Contains(body, []byte(s)) }) {
 		return nil
@@ -205,20 +203,26 @@ func (x *exchange) media(body []byte) error {
 	return nil
 }
 
-// mediaForm is [exchange.media] for a multipart form. Uploaded files are data and may pass.
+// Uploaded files are data and may pass. Servers read parts that are not well-formed, so these may not.
 func (x *exchange) mediaForm(r *multipart.Reader) error {
 	for {
 		part, err := r.NextRawPart()
+		if err == io.EOF {
+			return nil
+		}
+		if err == nil && (part.FormName() == "" || len(part.Header["Content-Disposition"]) > 1) {
+			err = errors.New("a part has not one Content-Disposition of form-data with a name")
+		}
+		var text []byte
+		if err == nil && part.FileName() == "" {
+			text, err = io.ReadAll(part)
+		}
 		if err != nil {
-			return nil // at its end, or the runtime reports the error
+			return api.BadRequest("", "the form can't be read: %v", err)
 		}
 		name, _, _ := strings.Cut(part.FormName(), "[")
-		if part.FileName() != "" || name != "url" && !slices.Contains(mediaFields, name) {
+		if text == nil || name != "url" && !slices.Contains(mediaFields, name) {
 			continue
-		}
-		text, err := io.ReadAll(part)
-		if err != nil {
-			return nil
 		}
 		if refused := checkMedia(string(text), name, x.cfg.MediaHosts); refused != nil {
 			return refused
@@ -232,7 +236,7 @@ type mediaReader struct {
 	refused *api.Error
 }
 
-// value checks the next value, at a depth. field is the media field that it belongs to, or "".
+// field is the media field that the next value belongs to, or "".
 func (m *mediaReader) value(field string, depth int) error {
 	token, err := m.in.ReadToken()
 	if err != nil {
@@ -241,7 +245,7 @@ func (m *mediaReader) value(field string, depth int) error {
 	kind := token.Kind()
 	switch kind {
 	case '"':
-		if field != "" && field != "source" { // source may be a client's own text field
+		if field != "" && field != "source" {
 			m.refused = checkMedia(token.String(), field, m.hosts)
 		}
 		return nil

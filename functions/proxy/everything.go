@@ -18,16 +18,13 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// anyPath is the path label of a runtime that is no model server.
 const anyPath = "/…"
 
-// mostLeft bounds how long a container may continue with a request whose client has left.
 const mostLeft = 30 * time.Second
 
-// idle is below the time after which common servers close an idle connection.
+// Below the time after which common servers close an idle connection.
 const idle = 3 * time.Second
 
-// transports reach a runtime with the protocol of the client.
 type transports struct{ http1, http2 *http.Transport }
 
 func newTransports(single bool) *transports {
@@ -40,9 +37,8 @@ func newTransports(single bool) *transports {
 	return &transports{http1, http2}
 }
 
-// outlive returns a context for a request over HTTP/1 that survives the client's leave, and a function to call when the request has
-// ended. The container sees the end of its input, and the request keeps its slot until the answer or [mostLeft]. Else the next request
-// would come while the container still works on this one: more than containerConcurrency at once.
+// outlive returns a context that survives the client's leave, for a request over HTTP/1. The container sees the end of its input, and the
+// request keeps its slot until the answer or [mostLeft], as the container still works on it.
 func (t *transports) outlive(client context.Context) (ctx context.Context, ended func()) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
 	var mu sync.Mutex
@@ -51,7 +47,7 @@ func (t *transports) outlive(client context.Context) (ctx context.Context, ended
 		mu.Lock()
 		defer mu.Unlock()
 		if half, can := conn.(interface{ CloseWrite() error }); can {
-			_ = half.CloseWrite() // a failure means that the container has closed it
+			_ = half.CloseWrite()
 		}
 	}
 	stop := context.AfterFunc(client, func() {
@@ -74,7 +70,6 @@ func (t *transports) outlive(client context.Context) (ctx context.Context, ended
 	}
 }
 
-// RoundTrip sends with the protocol of the client's request.
 func (t *transports) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Context().Value(overHTTP2{}) != nil {
 		return t.http2.RoundTrip(r)
@@ -84,12 +79,8 @@ func (t *transports) RoundTrip(r *http.Request) (*http.Response, error) {
 
 type overHTTP2 struct{}
 
-// serveEverything passes on a request of any path to a runtime that is no model server, and a WebSocket of the Realtime API to one that
-// is. Bodies stream both ways, connections may be upgraded, and HTTP/2 without TLS stays HTTP/2.
-//
-//  1. While the runtime is not up, the kubelet's probes get 200: a container must not restart because it sleeps.
-//  2. The request gets its slot in the runtime, or is refused.
-//  3. The runtime's answer is streamed.
+// serveEverything passes on a request of any path. Bodies stream both ways, connections may be upgraded, and HTTP/2 without TLS stays
+// HTTP/2. While the runtime is not up, the kubelet's probes get 200: a container must not restart because it sleeps.
 func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	x := exchange{Proxy: p, w: w, r: r, began: time.Now()}
 	if x.outcome.Path = anyPath; !p.cfg.Everything {
@@ -104,24 +95,22 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	probe := strings.HasPrefix(r.Header.Get("User-Agent"), "kube-probe/") || r.Header.Get("K-Network-Probe") != ""
 	delete(r.Header, control.HeaderWait) // a request that may be thrown away and sent again is none for a container
 	place, refused, err := x.enter(probe, x.readKnown)
-	if probe && refused != nil { // 1.
+	if probe && refused != nil {
 		AnswersProbe(w, r) // 200 to others, without content
 		return
 	}
-	if refused != nil {
+	switch {
+	case refused != nil:
 		x.refuse(refused)
-		p.cfg.Observe(x.outcome)
-		return
-	}
-	if err != nil { // the client left
-		panic(http.ErrAbortHandler)
-	}
-	defer place.leave()
-	x.live = p.load.begin("", int(max(r.ContentLength, 0)))
-	defer x.live.end()
-	x.everything(place.inside, place.base)
-	if probe {
-		return
+	case err != nil:
+		x.fail(err)
+	default:
+		defer place.leave()
+		x.live = p.load.begin("", int(max(r.ContentLength, 0)))
+		defer x.live.end()
+		if x.everything(place.inside, place.base); probe {
+			return
+		}
 	}
 	p.cfg.Observe(x.outcome)
 	if x.outcome.abort {
@@ -129,10 +118,10 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// PathGRPCHealth is the path of gRPC's health check, one of the probes that a revision may have.
+// PathGRPCHealth is the path of gRPC's health check.
 const PathGRPCHealth = "/grpc.health.v1.Health/Check"
 
-// AnswersProbe reports whether r asks if the process lives, and answers it then: gRPC's health check with the message SERVING.
+// AnswersProbe answers r, and reports true, if it asks whether the process lives.
 func AnswersProbe(w http.ResponseWriter, r *http.Request) bool {
 	switch r.URL.Path {
 	case "/healthz":
@@ -140,7 +129,7 @@ func AnswersProbe(w http.ResponseWriter, r *http.Request) bool {
 	case PathGRPCHealth:
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
-		_, _ = w.Write([]byte{0, 0, 0, 0, 2, 8, 1}) // the prober may have left
+		_, _ = w.Write([]byte{0, 0, 0, 0, 2, 8, 1}) // the message SERVING
 	default:
 		return false
 	}
@@ -152,8 +141,13 @@ func AnswerOK(w http.ResponseWriter) {
 	api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// readKnown reads a body of known length before its request waits. Only then a client that leaves is noticed while it
-// waits.
+// RefuseMethod answers 405; allow lists the methods that the path has.
+func RefuseMethod(w http.ResponseWriter, r *http.Request, allow string) {
+	w.Header().Set("Allow", allow)
+	api.WriteError(w, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", r.Method, r.URL.Path, allow))
+}
+
+// readKnown reads a body of known length before its request waits: only then is a client that leaves noticed.
 func (x *exchange) readKnown() (err error) {
 	if door := x.cfg.Door; x.r.ContentLength > 0 && door.Fits(x.r) {
 		if x.body, err = door.Read(x.w, x.r, Client(x.r)); err == nil {
@@ -166,7 +160,6 @@ func (x *exchange) readKnown() (err error) {
 // withoutQueue drops [control.HeaderQueue] from a container's interim answers.
 type withoutQueue struct{ http.ResponseWriter }
 
-// WriteHeader implements [http.ResponseWriter].
 func (w withoutQueue) WriteHeader(status int) {
 	if status < http.StatusOK {
 		delete(w.Header(), control.HeaderQueue)
@@ -174,10 +167,8 @@ func (w withoutQueue) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap is for [http.ResponseController].
 func (w withoutQueue) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// everything passes on a request that holds its slot.
 func (x *exchange) everything(ctx context.Context, base string) {
 	if x.r.ProtoMajor == 1 && x.r.Header.Get("Upgrade") == "" {
 		var ended func()
@@ -232,22 +223,21 @@ func (x *exchange) everything(ctx context.Context, base string) {
 		},
 	}
 	defer func() {
-		if cut := recover(); cut != nil { // the proxy's signal that one side left in mid-answer
+		if cut := recover(); cut != nil {
 			if err, is := cut.(error); !is || !errors.Is(err, http.ErrAbortHandler) {
 				panic(cut)
 			}
 			x.outcome.Code, x.outcome.abort = api.CodeStreamCut, true
 			if late := api.AsError(ctx.Err()); ctx.Err() != nil && late.Code == api.CodeRequestTimeout && x.w.Header().Get("Content-Length") == "" {
 				x.outcome.Code, x.outcome.abort = late.Code, false
-				x.write([]byte(late.Message)) // as in Knative, and as activators end it, whose time is up at the same moment
+				x.write([]byte(late.Message)) // as in Knative and in activators, whose time is up at the same moment
 			}
 		}
 	}()
 	through.ServeHTTP(withoutQueue{x.w}, x.r.WithContext(ctx))
 }
 
-// forwarded returns the header Forwarded (RFC 7239) for X-Forwarded-For, -Host and -Proto, as Knative's queue-proxy builds it: host and
-// proto stand in the first element. It is empty if all three are missing.
+// forwarded returns the header Forwarded (RFC 7239), as Knative's queue-proxy builds it: host and proto stand in the first element.
 func forwarded(h http.Header) string {
 	var first []string
 	nodes := strings.Split(strings.Join(h["X-Forwarded-For"], ","), ",")
@@ -270,11 +260,10 @@ func forwarded(h http.Header) string {
 	return strings.Join(nodes, ", ")
 }
 
-// drained is an answer's body that Close reads to its end, which comes if the client has left too.
+// drained reads the answer's body to its end on Close: the end comes if the client has left too.
 type drained struct{ moving }
 
-// Close implements [io.Closer].
 func (d drained) Close() error {
-	_, _ = io.Copy(io.Discard, d) // an error ends it too
+	_, _ = io.Copy(io.Discard, d)
 	return d.moving.Close()
 }

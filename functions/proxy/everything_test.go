@@ -325,6 +325,48 @@ func TestLeavesWhileALargeBodyWaits(t *testing.T) {
 	}
 }
 
+// A request whose body can't be read while it waits gets an answer: it is refused if there is no memory for the body, and at fault if the
+// body ends too early.
+func TestBodiesThatCannotWait(t *testing.T) {
+	for _, plain := range []bool{true, false} {
+		door := inbound.New(inbound.Config{MaxBody: 1 << 20, Memory: 1 << 20})
+		server := httptest.NewServer(proxy.New(proxy.Config{Gate: waitingGate{}, Everything: plain, Door: door}))
+		defer server.Close()
+		post := func() (*http.Response, string) {
+			conn, err := net.Dial("tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n%s: %s\r\nContent-Length: 9\r\n\r\n{}", control.HeaderQueue, control.Turn{Client: 2, Quiet: true})
+			if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatalf("plain %v: no answer: %v", plain, err)
+			}
+			defer resp.Body.Close()
+			text, _ := io.ReadAll(resp.Body)
+			return resp, string(text)
+		}
+		if resp, text := post(); resp.StatusCode != http.StatusBadRequest || !strings.Contains(text, "ends after 2 bytes") {
+			t.Errorf("plain %v, a short body: %s %s, want 400", plain, resp.Status, text)
+		}
+		other := door.Memory().Open("another client", func() {})
+		for n := int64(1 << 20); n > 0; n /= 2 { // all of it
+			for other.Take(t.Context(), n) == nil {
+			}
+		}
+		if err := other.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		if resp, text := post(); resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get(control.HeaderRefused) != api.CodeBusy {
+			t.Errorf("plain %v, no memory: %s %v %s, want a refusal", plain, resp.Status, resp.Header, text)
+		}
+	}
+}
+
 // fullGate has no slot: a request waits a moment, and is refused.
 type fullGate struct{ waitingGate }
 

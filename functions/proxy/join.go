@@ -15,20 +15,17 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Streamer is implemented by a [Dialect] whose runtime reports no times in answers without a stream: when the first token came, and how
-// long it generated. The proxy asks for such answers as streams and joins them, so that the client gets the form that it asked for.
+// Streamer is implemented by a [Dialect] whose runtime reports times only in streams. The proxy joins such streams.
 type Streamer interface {
-	// Stream makes the body, in the runtime's form, ask for a stream with its usage. It returns false if the body already asks for a
-	// stream, or is no generation.
+	// Stream makes the body ask for a stream with its usage. It returns false if the body already does, or is no generation.
 	Stream(path string, body *jsonfield.Object) bool
 }
 
 const (
-	maxLine   = 1 << 20  // of one event
+	maxLine   = 1 << 20
 	maxJoined = 16 << 20 // of a joined answer
 )
 
-// whole is a joined answer: a chat or a text completion of OpenAI's API.
 type whole struct {
 	ID          string          `json:"id"`
 	Object      string          `json:"object"`
@@ -39,7 +36,6 @@ type whole struct {
 	Usage       json.RawMessage `json:"usage,omitempty"`
 }
 
-// choice is a choice of a chunk, and of the joined answer.
 type choice struct {
 	Text     *string   `json:"text,omitempty"`
 	Index    int       `json:"index"`
@@ -48,7 +44,7 @@ type choice struct {
 	Finish   *string   `json:"finish_reason"`
 	Logprobs *logprobs `json:"logprobs,omitempty"`
 
-	text, content, reasoning strings.Builder // of all chunks so far
+	text, content, reasoning strings.Builder
 }
 
 type message struct {
@@ -109,7 +105,6 @@ func (c *choice) add(piece *choice) {
 	}
 }
 
-// end stores the joined texts.
 func (w *whole) end() *whole {
 	for _, c := range w.Choices {
 		if c.Text != nil {
@@ -123,7 +118,6 @@ func (w *whole) end() *whole {
 	return w
 }
 
-// join reads a stream that the client has not asked for to its end, and sends it as one answer.
 func (x *exchange) join(ctx context.Context, resp *http.Response) {
 	answer, failure, err := x.joined(resp)
 	if err != nil {
@@ -147,7 +141,6 @@ func (x *exchange) join(ctx context.Context, resp *http.Response) {
 	x.write(text.Bytes())
 }
 
-// joined reads a stream to its end. It returns the whole answer, or the runtime's failure.
 func (x *exchange) joined(resp *http.Response) (answer *whole, failure []byte, err error) {
 	lines := bufio.NewScanner(io.LimitReader(x.moving(resp), maxJoined))
 	lines.Buffer(nil, maxLine)
@@ -172,7 +165,7 @@ func (x *exchange) joined(resp *http.Response) (answer *whole, failure []byte, e
 		answer.add(&chunk)
 	}
 	if err := lines.Err(); err != nil {
-		return nil, nil, err // a transport error
+		return nil, nil, err
 	}
 	return nil, nil, io.ErrUnexpectedEOF
 }

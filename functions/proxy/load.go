@@ -12,43 +12,40 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// bytesPerToken is a usual mean for English text. It estimates prompts until the runtime has reported the first lengths.
+// bytesPerToken serves until the runtime has reported the first lengths.
 const bytesPerToken = 4
 
-// Load is the work that the runtime has now.
+// Load is the work in the runtime.
 type Load struct {
-	// Requests is the number of running requests.
 	Requests int
-	// Tokens is the estimated length of their prompts, plus the tokens generated for them.
+	// Tokens is the estimated length of the requests' prompts, plus the tokens generated for them.
 	Tokens api.Tokens
-	// Queued is the number of requests whose answer has not begun, and QueuedTokens their part of Tokens.
+	// Queued counts requests whose answer has not begun; QueuedTokens is their part of Tokens.
 	Queued       int
 	QueuedTokens api.Tokens
 	// Adapters are the adapters that the requests name, sorted.
 	Adapters []api.ModelName
-	// Held are the adapters of further requests, one of each, which wait for their adapter's place in the runtime.
+	// Held has an adapter for each request that waits for its adapter's place.
 	Held []api.ModelName
 }
 
-// Load returns the present load. It is cheap, and safe for many goroutines.
+// Load is safe for many goroutines.
 func (p *Proxy) Load() Load { return p.load.read() }
 
-// load counts the requests in the runtime.
 type load struct {
 	requests, tokens, silent, queued atomic.Int64
-	perToken                         atomic.Uint64 // mean bytes of a body per token of its prompt, as bits of a float; 0: not known
+	perToken                         atomic.Uint64 // mean bytes of a body per token, as bits of a float; 0: not known
 
-	mu             sync.Mutex // guards what the maps have
+	mu             sync.Mutex // guards the contents of the maps
 	adapters, held map[api.ModelName]int
 }
 
-// live is one request's part of a load.
 type live struct {
 	load           *load
 	adapter        api.ModelName
 	size           int
 	prompt, tokens int64
-	begun          bool // its answer has begun
+	begun          bool
 }
 
 func (l *load) begin(adapter api.ModelName, size int) live {
@@ -61,7 +58,6 @@ func (l *load) begin(adapter api.ModelName, size int) live {
 	return v
 }
 
-// count adds n to the requests of an adapter, unless that is "".
 func (l *load) count(by map[api.ModelName]int, adapter api.ModelName, n int) {
 	if adapter == "" {
 		return
@@ -89,7 +85,6 @@ func (v *live) generated(n int) {
 	}
 }
 
-// bytesPerToken returns the mean of the last counted prompts.
 func (l *load) bytesPerToken() float64 {
 	if bits := l.perToken.Load(); bits != 0 {
 		return math.Float64frombits(bits)
@@ -129,13 +124,13 @@ func (l *load) read() Load {
 	return r
 }
 
-// waiting counts the requests that wait for a slot. While there are some, it ends streams that nobody reads.
+// waiting ends streams that nobody reads while requests wait for a slot.
 type waiting struct {
 	count atomic.Int64
 
 	mu      sync.Mutex // guards the fields below
 	streams map[*exchange]struct{}
-	timer   *time.Timer // nil: it does not run
+	timer   *time.Timer
 }
 
 func (w *waiting) begin() {
@@ -164,7 +159,6 @@ func (w *waiting) forget(x *exchange) {
 	delete(w.streams, x)
 }
 
-// check runs on the timer.
 func (w *waiting) check() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

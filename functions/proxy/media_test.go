@@ -63,13 +63,24 @@ func TestMedia(t *testing.T) {
 		}
 	}
 	s := set(t, server)
-	form := "--b\r\nContent-Disposition: form-data; name=\"url\"\r\n\r\nhttps://a.example/x\r\n--b--\r\n"
-	resp, err := http.Post(s.URL+"/v1/audio/transcriptions", "multipart/form-data; boundary=b", strings.NewReader(form))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusBadRequest {
-		t.Errorf("a form: %s, want 400", resp.Status)
+	for header, want := range map[string]int{
+		`Content-Disposition: form-data; name="url"`:                                                 400,
+		`Content-Disposition: form-data; name="image[]"`:                                             400,
+		`Content-Disposition: attachment; name="url"`:                                                400, // Starlette does not look at the type
+		`Content-Disposition: form-data; name="url"; =x`:                                             400, // nor does it mind this
+		"Content-Disposition: form-data; name=\"a\"\r\nContent-Disposition: form-data; name=\"url\"": 400,
+		"x": 400,
+		`Content-Disposition: form-data; name="prompt"`:                  200,
+		`Content-Disposition: form-data; name="image"; filename="x.png"`: 200,
+	} {
+		form := "--b\r\n" + header + "\r\n\r\nhttps://a.example/x\r\n--b--\r\n"
+		resp, err := http.Post(s.URL+"/v1/audio/transcriptions", "multipart/form-data; boundary=b", strings.NewReader(form))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("a form with the part %s: %s, want %d", header, resp.Status, want)
+		}
 	}
 }

@@ -21,44 +21,33 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// Gate admits requests to the runtime. Enter returns the runtime's base URL and takes a slot that Leave gives back, or refuses.
+// Gate admits requests to the runtime, see supervise.Gate.
 type Gate interface {
 	Enter() (base string, refused *api.Error)
-	// EnterBehind is Enter for a request that came with the call that wakes the runtime. It waits for at most limit. If validated is not
-	// nil, the runtime may get the request in the context inside, but its answer may be used only if validated returns nil.
+	// See supervise.Gate.
 	EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, validated func() *api.Error, refused *api.Error)
-	// EnterProbe is Enter for a probe of the runtime, which may not be ready for requests.
 	EnterProbe() (base string, refused *api.Error)
 	Leave()
-	// Moved is called for each part of an answer that comes from the runtime.
 	Moved()
-	// Unreachable is called for each request that got no connection to the runtime.
 	Unreachable()
 }
 
 // Moves is a [Gate] that can move requests to other instances.
 type Moves interface {
-	// Movable says whether a request that has entered can move. A caller that has said true says false before Leave.
 	Movable(is bool)
-	// Moving reports whether the movable requests are being ended so that they move.
 	Moving() bool
 }
 
 // Turns is a [Gate] in which requests wait for their turn.
 type Turns interface {
-	// EnterInTurn is Enter for a request that may wait for a slot. beforeWait is called before it waits, and its error ends that.
 	EnterInTurn(ctx context.Context, t control.Turn, beforeWait func() error) (base string, refused *api.Error, err error)
-	// GivesWay reports whether a request that has entered in turn, and can move, is to move so that another gets its slot.
-	// begins is how long it took to begin its answer.
 	GivesWay(t control.Turn, begins time.Duration) bool
-	// LeaveTurn is Leave after EnterInTurn. cost is the actual cost of the request, in input tokens.
 	LeaveTurn(t control.Turn, cost float64)
 }
 
-// withoutTurn is the turn of requests that bring none, as those of activators of versions before do.
 var withoutTurn = control.Turn{Client: control.NoClient, Most: control.MaxTurn, Cost: 1, Quiet: true}
 
-// Dialect converts between the clients' HTTP and the runtime's, see runtime.Dialect.
+// Dialect is a part of runtime.Dialect.
 type Dialect interface {
 	Request(path string, body *jsonfield.Object) *api.Error
 	Failure(path string, status int, body []byte) []byte
@@ -73,75 +62,62 @@ type Mortal interface {
 // Config configures a [Proxy].
 type Config struct {
 	Gate Gate
-	// Dialect converts requests and failures; nil: the runtime needs no conversion.
-	Dialect Dialect
-	// Transport reaches the runtime.
+	// Dialect converts requests and failures; nil: no conversion.
+	Dialect   Dialect
 	Transport http.RoundTripper
-	// Host is the Host header for the runtime, which may refuse unknown names; empty: the client's.
-	Host string
-	// Adapter returns the adapter that a request's body names as its model, or "" if none; nil: there are no adapters.
+	// Host is the Host header for the runtime; empty: the client's.
+	Host    string
 	Adapter func(body *jsonfield.Object) api.ModelName
-	// Hold keeps an adapter loaded until done is called, for a request that holds its slot, and loads it first if need be; nil: all are
-	// loaded.
+	// Hold loads an adapter if need be, and keeps it loaded until done is called. The request has a slot. Nil: all are loaded.
 	Hold func(ctx context.Context, name api.ModelName) (done func(), err error)
-	// Tenants says that the runtime is ours: it may know the tenant of a request (control.HeaderTenant), and reports the usage of a request
-	// whose client left (control.HeaderUsage).
+	// Tenants says that the runtime is ours: it may know a request's tenant, and reports the usage of a request whose client left.
 	Tenants bool
-	// States says that the transport lets the runtime continue streams (control.HeaderState). It puts the reason into that header of an
-	// answer if it does not report a stream's state.
-	States bool
-	// Prefixes is how the runtime separates clients' cached prompts.
-	Prefixes Prefixes
-	// Credentials says that clients' credentials are passed to the runtime.
+	// States says that the transport lets the runtime continue streams. It says in an answer's control.HeaderState why it does not report
+	// the state.
+	States      bool
+	Prefixes    Prefixes
 	Credentials bool
-	// MediaHosts are the hosts from which the runtime may fetch media, in lower case, with the port unless it is the scheme's default.
+	// MediaHosts are the hosts from which the runtime may fetch media: lower case, with a port other than the scheme's default.
 	MediaHosts []string
-	// Inside says that the requests are a handler's, which may set their priority.
+	// Inside says that the requests are a handler's, which is trusted.
 	Inside bool
-	// Everything says that the runtime is no model server: clients may use all paths. Dialect, Adapter, Hold, Host and Prefixes are not
-	// used.
+	// Everything says that the runtime is no model server. Dialect, Adapter, Hold, Host and Prefixes are not used.
 	Everything bool
-	// Single says that each connection to such a runtime carries one request; else idle ones are reused, as in Knative's queue-proxy.
+	// Single says that each connection to such a runtime carries one request.
 	Single bool
-	// Door reads bodies; nil: a new one.
-	Door *inbound.Door
+	Door   *inbound.Door
 	// Timeout bounds a request from its arrival to its last byte; 0: no bound.
 	Timeout time.Duration
-	// Observe receives the outcome of each request, in its goroutine; nil: no call.
+	// Observe receives the outcome of each request, in its goroutine.
 	Observe func(Outcome)
-	// Logger; nil: none.
-	Logger *slog.Logger
+	Logger  *slog.Logger
 }
 
 // Outcome is the result of one request. Its times count from the request's arrival; 0: it did not happen.
 type Outcome struct {
-	// Path is the pattern of its route.
-	Path string
-	// Adapter is the adapter that it named, empty: none.
+	Path    string
 	Adapter api.ModelName
-	// Status is the answer's, or [api.StatusClientClosed].
+	// Status may be [api.StatusClientClosed].
 	Status int
-	// Code is the code of an error of ours; empty: none.
+	// Code is of an error of ours.
 	Code string
-	// Sent is when it was sent to the runtime, FirstByte when its answer began.
+	// Sent is the time to the runtime, FirstByte to the answer's begin.
 	Sent, FirstByte time.Duration
-	// FirstToken and LastToken are when the first and the last text came. They are set for streams, and for answers in which the runtime
-	// reports its generation time.
+	// FirstToken and LastToken are set for streams, and for answers with the runtime's generation time.
 	FirstToken, LastToken time.Duration
-	// PromptTokens is the length of its prompt as the runtime reports it; 0: unknown.
+	// PromptTokens is as the runtime reports it; 0: unknown.
 	PromptTokens int
 	// GeneratedTokens is the runtime's count, else the number of events with text.
 	GeneratedTokens int
-	// abort says that the connection must be aborted.
-	abort bool
+	abort           bool
 }
 
 // Proxy is the handler of the client paths.
 type Proxy struct {
 	cfg        Config
 	load       load
-	moves      Moves       // nil: requests can't move
-	everything *transports // for requests that stream both ways
+	moves      Moves // nil: requests can't move
+	everything *transports
 	moved      atomic.Pointer[[]byte]
 	waiting    waiting
 }
@@ -193,17 +169,17 @@ type exchange struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	path    api.ClientPath
-	body    *inbound.Body // what was read of the client, charged; nil: nothing yet
+	body    *inbound.Body // charged; nil: nothing was read
 	began   time.Time
 	outcome Outcome
 	meter   relay.Usage
 	report  report
 	live    live
-	joins   bool   // the answer is asked for as a stream, and the client wants none
-	stated  bool   // the runtime reports the stream's state: after a cut, the activator continues it elsewhere
-	untold  string // why it does not; empty: no reason given
+	joins   bool // the answer is asked for as a stream, and the client wants none
+	stated  bool
+	untold  string // why the state is not reported
 	state   relay.State
-	movable bool // the gate knows that the request can move
+	movable bool
 	beside  bool // other requests were in the runtime when this one was sent
 	unread  relay.WriteDeadline
 	turn    control.Turn
@@ -235,16 +211,14 @@ func (x *exchange) serve() {
 	x.ask(p.inside, p.base, object, p.validated)
 }
 
-// place is a slot in the runtime.
 type place struct {
 	base      string
-	inside    context.Context   // of the runtime's request
-	validated func() *api.Error // reports whether the answer may be used; nil: it may
+	inside    context.Context
+	validated func() *api.Error // nil: the answer may be used
 	leave     func()
 }
 
-// enter takes a slot: 1. for a probe; 2. behind the call that wakes the runtime; 3. in turn; 4. now or never. beforeWait is called before
-// a wait, and its error ends that.
+// enter takes a slot: 1. for a probe; 2. behind the call that wakes the runtime; 3. in turn; 4. now or never.
 func (x *exchange) enter(probe bool, beforeWait func() error) (p place, refused *api.Error, err error) {
 	gate := x.cfg.Gate
 	p.inside, p.leave = x.r.Context(), gate.Leave
@@ -269,14 +243,13 @@ func (x *exchange) enter(probe bool, beforeWait func() error) (p place, refused 
 	default: // 4.
 		p.base, refused = gate.Enter()
 	}
-	var full *api.Error
-	if errors.As(err, &full) && full.Code == api.CodeHoldFull { // no memory for a body that waits
-		refused, err = api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "%s", full.Message), nil
+	if err != nil && api.AsError(err).Code == api.CodeHoldFull { // no memory for a body that waits
+		refused, err = api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "%v", err), nil
 	}
 	return p, refused, err
 }
 
-// enterInTurn waits for a slot. The activator is told when the wait begins and ends, unless the turn is quiet.
+// enterInTurn tells the activator when a wait begins and ends, unless the turn is quiet.
 func (x *exchange) enterInTurn(turns Turns, turn control.Turn, beforeWait func() error) (base string, refused *api.Error, err error) {
 	var waits time.Time
 	tell := func(ms int64) {
@@ -303,7 +276,7 @@ func (x *exchange) enterInTurn(turns Turns, turn control.Turn, beforeWait func()
 	return base, refused, err
 }
 
-// cost returns what the request has cost, in input tokens. An answer whose tokens are unknown has cost what was expected.
+// cost returns the actual cost, in input tokens. An answer whose tokens are unknown has cost what was expected.
 func (x *exchange) cost(t control.Turn) float64 {
 	cost := control.Cost(api.Tokens(x.meter.Prompt), api.Tokens(x.meter.Tokens()))
 	if cost == 0 && x.outcome.Sent > 0 {
@@ -312,8 +285,6 @@ func (x *exchange) cost(t control.Turn) float64 {
 	return cost
 }
 
-// ask sends a request that holds a slot to the runtime, and passes the answer on. validated reports whether the answer may be used; nil:
-// it may.
 func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object, validated func() *api.Error) {
 	if x.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -366,15 +337,13 @@ func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object,
 	x.meter.Style = x.path.Stream
 	x.answer(ctx, resp)
 	x.outcome.FirstToken, x.outcome.LastToken = x.meter.First, x.meter.Last
-	if x.meter.First == 0 && x.meter.Decode > 0 && resp.StatusCode == http.StatusOK { // an answer without a stream, with the runtime's generation time
+	if x.meter.First == 0 && x.meter.Decode > 0 && resp.StatusCode == http.StatusOK { // no stream
 		x.outcome.LastToken = x.outcome.FirstByte
 		x.outcome.FirstToken = max(x.outcome.Sent, x.outcome.FirstByte-x.meter.Decode)
 	}
 	x.live.counted(x.meter.Prompt)
 }
 
-// answer passes the answer on by its kind: 1. a stream that the client gets as a whole; 2. a stream of events or lines; 3. a failure,
-// rewritten; 4. a description of models; 5. anything else.
 func (x *exchange) answer(ctx context.Context, resp *http.Response) {
 	kind, readable := resp.Header.Get("Content-Type"), resp.Header.Get("Content-Encoding") == ""
 	lines := strings.HasPrefix(kind, "application/x-ndjson") && x.path.Stream == api.StreamLines
@@ -396,7 +365,6 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response) {
 	}
 }
 
-// log logs the cause that the client is not told.
 func (x *exchange) log(what string, err error) {
 	x.cfg.Logger.Warn(what, "path", x.path.Pattern, "request", x.r.Header.Get("X-Request-Id"), "error", err)
 }
@@ -411,8 +379,7 @@ func (x *exchange) refuse(err *api.Error) {
 	x.fail(err)
 }
 
-// fail answers with an error of ours; nothing was sent before. A header marks a failure of the runtime, since not every API has error
-// codes.
+// fail answers with an error of ours; nothing was sent before. Not every API has error codes, so a header marks a failure of the runtime.
 func (x *exchange) fail(err error) {
 	e := api.AsError(err)
 	if e.Code == api.CodeRuntimeFailed {
@@ -421,7 +388,7 @@ func (x *exchange) fail(err error) {
 	x.outcome.Status, x.outcome.Code = e.Status, e.Code
 	if e.Status == api.StatusClientClosed {
 		if !x.report.tells || x.meter.Prompt+x.meter.Tokens() == 0 {
-			x.outcome.abort = true // there is nobody to answer
+			x.outcome.abort = true
 			return
 		}
 		x.w.Header()[control.HeaderUsage] = []string{x.meter.Told()}
@@ -429,7 +396,6 @@ func (x *exchange) fail(err error) {
 	api.WriteErrorTo(x.w, x.r, e)
 }
 
-// unheld answers a request whose adapter can't be loaded.
 func (x *exchange) unheld(ctx context.Context, err error) {
 	var refused *api.Error
 	if ctx.Err() != nil && errors.As(context.Cause(ctx), &refused) {
@@ -439,8 +405,6 @@ func (x *exchange) unheld(ctx context.Context, err error) {
 	x.fail(cmp.Or(ctx.Err(), err))
 }
 
-// unanswered deals with a request that got no answer: 1. it was speculative and cut off; 2. the client left or its time is up; 3. it
-// moves elsewhere; 4. there was no connection, so the runtime has not seen it; 5. the runtime failed.
 func (x *exchange) unanswered(ctx context.Context, err error) {
 	var refused *api.Error
 	switch {
@@ -458,7 +422,7 @@ func (x *exchange) unanswered(ctx context.Context, err error) {
 	}
 }
 
-// outbound builds the runtime's request from the client's. It takes the client's headers over.
+// outbound takes the client's headers over.
 func (x *exchange) outbound(ctx context.Context, base string, object *jsonfield.Object) *http.Request {
 	h := x.r.Header
 	localhttp.DropNamed(h, h["Connection"])
@@ -470,7 +434,7 @@ func (x *exchange) outbound(ctx context.Context, base string, object *jsonfield.
 	}
 	x.private(h)
 	if x.path.Describes {
-		delete(h, "Accept-Encoding") // the answer is read here
+		delete(h, "Accept-Encoding") // read here
 	}
 	body := relay.Body(x.body)
 	if object.Changed() {

@@ -20,23 +20,22 @@ import (
 
 // Reporter is implemented by a [Dialect] whose runtime can report the usage of its streams.
 type Reporter interface {
-	// Report makes the body, in the runtime's form, ask for usage as often as the runtime can report it. It returns the additions that
-	// the client did not ask for. Other requests than streams stay unchanged.
+	// Report makes a stream's body ask for usage as often as the runtime can report it, and returns the additions that the client did not
+	// ask for.
 	Report(path string, body *jsonfield.Object) relay.Asked
 }
 
-// report is the state of one stream's usage reports.
 type report struct {
 	asked   relay.Asked
 	tells   bool                    // the activator wants it
 	n       int                     // choices of each prompt
 	learned *atomic.Pointer[[]byte] // the last value of the field that varies, as the runtime sent it
 
-	choices map[int]counts // the last report of each
-	ended   int            // the choice that ended last
-	total   counts         // of all choices, once reported
-	held    [][]byte       // an event that finishes a choice, held until the next one: all of it, and its data
-	kept    []byte         // memory of take's result
+	choices map[int]counts
+	ended   int
+	total   counts
+	held    [][]byte // an event that finishes a choice, held until the next one: all of it, and its data
+	kept    []byte
 
 	plain relay.Plain // a chunk with text, without the field at its end
 	like  chunk       // what such chunks have in common
@@ -44,7 +43,6 @@ type report struct {
 
 const fieldTimings = "timings"
 
-// counts are the reported numbers, from a usage or from llama-server's timings.
 type counts struct {
 	Prompt  int `json:"prompt_tokens"`
 	Made    int `json:"completion_tokens"`
@@ -57,24 +55,22 @@ type counts struct {
 	Predicted int `json:"predicted_n"`
 }
 
-// request asks the runtime for reports.
 func (r *report) request(of Dialect, path string, body *jsonfield.Object) {
 	if reporter, is := of.(Reporter); is {
 		r.asked = reporter.Report(path, body)
 		n, _ := body.Find("n")
-		_ = json.Unmarshal(n, &r.n) // the runtime refuses other values
+		_ = json.Unmarshal(n, &r.n)
 	}
 }
 
-// take takes whole events, or a part of an oversized one, and returns the client's version. It adds the numbers for the activator,
-// removes what the client has not asked for, and updates meter. The result is valid until the next call. When finished is true nothing
-// is held back.
+// take takes whole events, or a part of an oversized one, and returns the client's version, valid until the next call. It adds the
+// numbers for the activator, removes what the client has not asked for, and updates meter. When finished is true nothing is held back.
 func (r *report) take(p []byte, finished bool, meter *relay.Usage) []byte {
 	if r.asked.Field == "" && !r.asked.Chunk && !r.tells || len(r.held) == 0 && !r.concern(p) {
 		return p
 	}
 	r.kept = r.kept[:0]
-	begin, at, end := 0, -1, 0 // of the event, and of its data line
+	begin, at, end := 0, -1, 0
 	i := 0
 	for line := range relay.Lines(p) {
 		i += len(line)
@@ -105,7 +101,6 @@ func (r *report) concern(p []byte) bool {
 	return (r.asked.Moves != "" || r.asked.Field == fieldTimings) && relay.Finishes(p)
 }
 
-// event handles one event, given as the part before its data line, that line, and the part behind it.
 func (r *report) event(before, line, behind []byte, meter *relay.Usage) {
 	data := bytes.TrimSpace(bytes.TrimPrefix(line, []byte("data:")))
 	c := r.chunk(data)
@@ -174,7 +169,7 @@ func (r *report) chunk(data []byte) chunk {
 	return c
 }
 
-// cutLast cuts a member with the name off the end of an object. The value is nil if it is no flat object.
+// cutLast cuts a member off the end of an object. The value is nil if it is no flat object.
 func cutLast(data []byte, name string) (rest, value []byte) {
 	begin := `,"` + name + `":`
 	at := max(0, bytes.LastIndex(data, []byte(begin)))
@@ -185,7 +180,7 @@ func cutLast(data []byte, name string) (rest, value []byte) {
 	return data[:at], data[at+len(begin) : len(data)-1]
 }
 
-// release passes on a held event, with the varying field's value from the chunk with the usage; own is nil if another chunk came.
+// release passes on a held event. own is the chunk with the usage, which has the varying field's value; nil: another one came.
 func (r *report) release(own *chunk) {
 	if len(r.held) == 0 {
 		return
@@ -208,17 +203,16 @@ func (r *report) release(own *chunk) {
 	r.kept = append(r.kept, event...)
 }
 
-// chunk is the relevant part of an event's data.
 type chunk struct {
 	object   *jsonfield.Object // nil: it is like an earlier one
 	rest     []byte            // all before the field at its end; nil: that is not there
-	usage    []byte            // nil: none
+	usage    []byte
 	timings  []byte
 	field    []byte // the field asked for; nil: missing or null
 	index    int    // of its first choice
-	alone    bool   // it has an empty list of choices
-	finishes bool   // a choice
-	keeps    bool   // its timings stay, whether they were asked for or not
+	alone    bool   // empty list of choices
+	finishes bool
+	keeps    bool
 }
 
 func readChunk(data []byte, field string) chunk {
@@ -243,21 +237,20 @@ func readChunk(data []byte, field string) chunk {
 	return c
 }
 
-// choice reads the first of a chunk's choices: servers send one in each.
+// Servers send one choice in each chunk.
 func (c *chunk) choice(list []byte) {
-	_ = jsonfield.Items(list, func(item []byte) bool { // the list was parsed before
+	_ = jsonfield.Items(list, func(item []byte) bool {
 		var o struct {
 			Index  int             `json:"index"`
 			Finish json.RawMessage `json:"finish_reason"`
 		}
-		_ = json.Unmarshal(item, &o) // valid JSON; other kinds of it have no numbers
+		_ = json.Unmarshal(item, &o)
 		c.index, c.finishes = o.Index, len(o.Finish) > 0 && string(o.Finish) != "null"
 		return false
 	})
 }
 
-// count records the numbers of a chunk, and reports whether it has any. Before the last chunk, each report is of one choice and its
-// prompt.
+// count reports whether a chunk has numbers. Before the last chunk, each report is of one choice and its prompt.
 func (r *report) count(c *chunk) bool {
 	from := c.usage
 	if from == nil {
@@ -271,7 +264,7 @@ func (r *report) count(c *chunk) bool {
 		n.Prompt, n.Made, n.Details.Cached = n.Fresh+n.Cached, n.Predicted, n.Cached
 	}
 	switch {
-	case n.Prompt <= 0: // not known yet
+	case n.Prompt <= 0:
 		return false
 	case c.alone && r.asked.Field != fieldTimings:
 		r.total = n
@@ -287,7 +280,7 @@ func (r *report) count(c *chunk) bool {
 	return true
 }
 
-// said returns the numbers of the whole stream, in the form of [control.HeaderUsage].
+// said returns the whole stream's numbers in the form of [control.HeaderUsage].
 func (r *report) said() string {
 	u := relay.Usage{Prompt: r.total.Prompt, Cached: r.total.Details.Cached, Generated: r.total.Made}
 	if u.Prompt > 0 {
@@ -304,13 +297,11 @@ func (r *report) said() string {
 	return u.Told()
 }
 
-// A runtime's description of its models names files of its host, which clients must not learn. Such answers are read whole, and each
-// path is replaced by its last element.
+// Descriptions of models name files of the runtime's host, which clients must not learn.
 
-// maxDescription bounds a description: one with a tokenizer's whole vocabulary takes some MiB.
+// maxDescription has room for a tokenizer's whole vocabulary.
 const maxDescription = 64 << 20
 
-// describe passes on a description of models without paths.
 func (x *exchange) describe(ctx context.Context, resp *http.Response) {
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxDescription+1))
 	switch {
@@ -330,8 +321,7 @@ func (x *exchange) describe(ctx context.Context, resp *http.Response) {
 	}
 }
 
-// withoutPlaces returns JSON with each string that is a path, or a line of a Modelfile that names one, reduced to the path's last
-// element. All other bytes, and anything that is not JSON, stay.
+// withoutPlaces reduces each path in strings of JSON, and in lines of a Modelfile, to its last element. All else stays.
 func withoutPlaces(raw []byte) []byte {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -352,7 +342,7 @@ func withoutPlaces(raw []byte) []byte {
 			continue
 		}
 		start := int(before) + bytes.IndexByte(raw[before:], '"')
-		quoted, _ := json.Marshal(short) // a string always marshals
+		quoted, _ := json.Marshal(short)
 		out = append(append(out, raw[copied:start]...), quoted...)
 		copied = int(dec.InputOffset())
 	}

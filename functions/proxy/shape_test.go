@@ -76,7 +76,7 @@ func TestFailuresInStreams(t *testing.T) {
 // A form must begin with its boundary, so that all parsers agree on it.
 func TestFormsBeginWithTheirBoundary(t *testing.T) {
 	b := set(t, func(http.ResponseWriter, *http.Request) {})
-	for body, want := range map[string]int{"--b\r\nx": 200, "--bb\r\nx": 400, "\r\n--b\r\n": 400, "--a\r\n\r\n--b\r\n": 400, "": 400} {
+	for body, want := range map[string]int{"--b\r\nContent-Disposition: form-data; name=x\r\n\r\nx\r\n--b--": 200, "--b\r\nx": 400, "--bb\r\nx": 400, "\r\n--b\r\n": 400, "--a\r\n\r\n--b\r\n": 400, "": 400} {
 		resp, err := http.Post(b.URL+"/v1/audio/transcriptions", "multipart/form-data; boundary=b", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)

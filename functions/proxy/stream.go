@@ -16,7 +16,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// events is a stream that is passed on.
 type events struct {
 	*exchange
 	*relay.Events
@@ -24,10 +23,9 @@ type events struct {
 	sent  bool
 }
 
-// stream passes a stream on, each event as soon as it is whole, so that an error event after a cut stands on its own. An event larger
-// than a buffer is passed on in parts.
+// stream passes each event on as soon as it is whole, so that an error event after a cut stands on its own.
 func (x *exchange) stream(ctx context.Context, resp *http.Response, style api.Stream) {
-	delete(resp.Header, "Content-Length") // an error event may have to follow
+	delete(resp.Header, "Content-Length")
 	largest := largeBuffer
 	if x.report.asked.Field != "" { // the fields to remove stand at the end of an event
 		largest = maxLine
@@ -50,13 +48,12 @@ func (x *exchange) stream(ctx context.Context, resp *http.Response, style api.St
 	}
 }
 
-// moved ends a stream that continues elsewhere, or here in its turn.
 func (x *exchange) moved() {
 	x.outcome.Code, x.outcome.abort = api.CodeMoved, true
 	x.send([]byte(control.MovedComment + "\n\n"))
 }
 
-// pass sends whole events, and reports whether the client is still there. last is set for the stream's last events.
+// pass reports whether the client is still there.
 func (e *events) pass(resp *http.Response, p []byte, last bool) bool {
 	made := e.meter.Tokens()
 	if e.style == api.StreamCompletion || e.style == api.StreamResponses {
@@ -84,7 +81,6 @@ func (e *events) pass(resp *http.Response, p []byte, last bool) bool {
 	return true
 }
 
-// failures rewrites the runtime's failures in whole events, as [exchange.failure] does before the answer has begun.
 func (e *events) failures(p []byte) []byte {
 	x := e.exchange
 	if x.cfg.Dialect == nil || e.style == api.StreamPlain || relay.Index(p, []byte(`"error"`)) < 0 {
@@ -125,7 +121,7 @@ func (e *events) failures(p []byte) []byte {
 	return out
 }
 
-// unnamed returns p without the name of an event that begins at its end.
+// unnamed cuts off the name of an event that begins at p's end.
 func unnamed(p []byte) []byte {
 	at := bytes.LastIndexByte(bytes.TrimRight(p, "\r\n"), '\n') + 1
 	if bytes.HasPrefix(p[at:], []byte("event:")) {
@@ -134,7 +130,7 @@ func unnamed(p []byte) []byte {
 	return p
 }
 
-// numbered returns an error body as event number next of OpenAI's responses, without the event's end.
+// numbered returns body as event number next of OpenAI's responses, without the event's end.
 func (e *events) numbered(body []byte, next int) []byte {
 	var b struct {
 		Error struct {
@@ -142,7 +138,7 @@ func (e *events) numbered(body []byte, next int) []byte {
 			Param, Code   *string
 		} `json:"error"`
 	}
-	_ = json.Unmarshal(body, &b) // the dialect wrote it; else the message stays empty
+	_ = json.Unmarshal(body, &b)
 	known := &api.Error{Status: http.StatusInternalServerError, Type: b.Error.Type, Message: b.Error.Message}
 	if b.Error.Param != nil {
 		known.Param = *b.Error.Param
@@ -153,7 +149,7 @@ func (e *events) numbered(body []byte, next int) []byte {
 	return bytes.TrimRight(e.style.Error(known, next), "\n")
 }
 
-// statusOf returns the status that an error object has as its code, as vLLM's do, or 500.
+// statusOf returns an error object's code if it is a status, as in vLLM, else 500.
 func statusOf(what []byte) int {
 	var e struct {
 		Code int `json:"code"`
@@ -164,7 +160,6 @@ func statusOf(what []byte) int {
 	return http.StatusInternalServerError
 }
 
-// send writes and flushes p, and reports whether the client is still there.
 func (x *exchange) send(p []byte) bool {
 	if !x.write(p) {
 		return false
@@ -173,8 +168,8 @@ func (x *exchange) send(p []byte) bool {
 	return true
 }
 
-// end ends the stream: 1. it was whole; 2. the client left; 3. nothing was sent, so a status can still be sent; 4. an error event tells
-// the client, or, if another instance can continue the stream, the aborted connection tells the activator.
+// end ends the stream: 1. it was whole; 2. the client left; 3. nothing was sent: a status can still be; 4. an error event tells the
+// client or, if another instance can continue, the aborted connection tells the activator.
 func (e *events) end(ctx context.Context, resp *http.Response, err error) {
 	x := e.exchange
 	switch {

@@ -12,34 +12,29 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// column collects the strings of a call, in any form. The models of mlflow-extensions are logged with the signature of
-// one column of strings without a name. So MLflow uses the first column of a table and ignores the others. The
-// methods do the same, except for a column named "prompt". Their arguments are valid JSON. They return failures for the
-// refusals of a scoring server, and other errors for the refusals of the model behind it.
+// column collects the strings of a call. MLflow uses the first column of a table, as mlflow-extensions' models have a single one without
+// a name; so do the methods, but for a column named "prompt". They return failures for the refusals of a scoring server, and other errors
+// for those of the model behind it.
 type column struct {
 	items [][]byte
 	at    int // its index in rows that are lists
 }
 
-// namedColumn is used at any place.
 const namedColumn = "prompt"
 
-// noColumn is MLflow's refusal of data without a value for the signature's column.
 var noColumn = failure{Code: "INVALID_PARAMETER_VALUE", Message: "Failed to enforce the schema of the data: it has no column, and the model wants one of strings"}
 
-// members returns the members of an object of valid JSON.
 func members(object []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		_ = jsonfield.Each(object, func(name, value []byte) bool { return yield(string(jsonfield.Text(name)), value) })
 	}
 }
 
-// elements returns the items of an array of valid JSON.
 func elements(array []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) { _ = jsonfield.Items(array, yield) }
 }
 
-// nth returns an item of a list; nil: the list is shorter.
+// nth returns nil if the list is shorter.
 func nth(list []byte, n int) []byte {
 	for item := range elements(list) {
 		if n == 0 {
@@ -50,7 +45,6 @@ func nth(list []byte, n int) []byte {
 	return nil
 }
 
-// length returns the number of items of a list.
 func length(list []byte) (n int) {
 	for range elements(list) {
 		n++
@@ -58,13 +52,10 @@ func length(list []byte) (n int) {
 	return n
 }
 
-// begins reports whether a value is present and begins with a byte.
 func begins(value []byte, with byte) bool { return len(value) > 0 && value[0] == with }
 
-// isListOf reports whether a value is a list whose first item begins with a byte.
 func isListOf(value []byte, with byte) bool { return begins(value, '[') && begins(nth(value, 0), with) }
 
-// cell adds the value of one cell.
 func (c *column) cell(value []byte) error {
 	if value[0] != '"' {
 		return fmt.Errorf("input %d is of type %s: want a string", len(c.items), pythonType(value))
@@ -73,8 +64,8 @@ func (c *column) cell(value []byte) error {
 	return nil
 }
 
-// rows adds a list of cells, or of rows that are lists of cells; only in a frame may one be shorter than others. It
-// returns the number of columns.
+// rows adds a list of cells, or of rows that are lists of cells; only in a frame may one be shorter than others. It returns the number of
+// columns.
 func (c *column) rows(list []byte, frame bool) (wide int, err error) {
 	nested, narrow := isListOf(list, '['), -1
 	for row := range elements(list) {
@@ -103,7 +94,6 @@ func (c *column) rows(list []byte, frame bool) (wide int, err error) {
 	return wide, nil
 }
 
-// inputs adds a string, a list of strings or a list of rows.
 func (c *column) inputs(value []byte) error {
 	switch {
 	case value[0] == '"':
@@ -117,14 +107,13 @@ func (c *column) inputs(value []byte) error {
 	return err
 }
 
-// maxNames bounds the number of counted column names.
 const maxNames = 1000
 
-// objects adds one column of a list of objects: "prompt" if the first object has it, else its first key. It returns
-// the number of values of each column, and of objects.
+// objects adds one column of a list of objects: "prompt" if the first object has it, else its first key. It returns the number of values
+// of each column, and of objects.
 func (c *column) objects(list []byte) (lengths map[string]int, n int, err error) {
 	lengths = map[string]int{}
-	last := map[string]int{} // the number of the last object with the name
+	last := map[string]int{}
 	name := ""
 	for object := range elements(list) {
 		if n++; object[0] != '{' {
@@ -136,7 +125,7 @@ func (c *column) objects(list []byte) (lengths map[string]int, n int, err error)
 				name, cell = k, nil
 			}
 			if k == name {
-				cell = value // of a repeated key the last one counts
+				cell = value
 			}
 			if last[k] != n {
 				last[k] = n
@@ -158,7 +147,6 @@ func (c *column) objects(list []byte) (lengths map[string]int, n int, err error)
 	return lengths, n, nil
 }
 
-// instances adds the same as inputs, or a list of objects with as many values for each key.
 func (c *column) instances(value []byte) error {
 	if !isListOf(value, '{') {
 		return c.inputs(value)
@@ -172,7 +160,6 @@ func (c *column) instances(value []byte) error {
 	return err
 }
 
-// records adds a list of objects, which all have the first one's first key, or of rows.
 func (c *column) records(value []byte) error {
 	if value[0] != '[' {
 		return invalid("Dataframe records format must be a list of records. Got " + typeBut(value, '{', "dictionary") + ".")
@@ -188,7 +175,6 @@ func (c *column) records(value []byte) error {
 	return err
 }
 
-// typeBut returns the type of a value, or a word for values that begin with a byte.
 func typeBut(value []byte, with byte, word string) string {
 	if begins(value, with) {
 		return word
@@ -196,7 +182,6 @@ func typeBut(value []byte, with byte, word string) string {
 	return "type " + pythonType(value)
 }
 
-// split adds {"columns": […], "index": […], "data": […]}.
 func (c *column) split(value []byte) error {
 	if value[0] != '{' {
 		return invalid("Dataframe split format must be a dictionary. Got " + typeBut(value, '[', "list") + ".")
@@ -226,7 +211,7 @@ func (c *column) frame(parts map[string][]byte) error {
 	broken := func(format string, args ...any) error {
 		return invalid("Provided dataframe_split field is not a valid dataframe representation in 'split' format. Error: '" + fmt.Sprintf(format, args...) + "'")
 	}
-	lengths := map[string]int{} // of the fields that are not null
+	lengths := map[string]int{}
 	for name, value := range parts {
 		switch value[0] {
 		case 'n':
@@ -265,8 +250,8 @@ func (c *column) frame(parts map[string][]byte) error {
 	return nil
 }
 
-// csv adds the column "prompt", or else the first, of a table below a line with the columns' names. If the rows have
-// more cells than there are names, the first cells are the index, as in pandas.
+// csv adds the column "prompt", or else the first, of a table with a header. If the rows have more cells than that, the first cells are
+// the index, as in pandas.
 func (c *column) csv(body []byte) error {
 	broken := func(why string) error {
 		return failure{Message: "Failed to parse input as a Pandas DataFrame. Ensure that the input is a valid CSV-formatted" +
@@ -282,7 +267,7 @@ func (c *column) csv(body []byte) error {
 	if err == io.EOF || err == nil && strings.TrimSpace(strings.Join(head, ",")) == "" {
 		return broken("No columns to parse from file")
 	}
-	width, place := 0, max(0, slices.Index(head, namedColumn)) // width is the first row's
+	width, place := 0, max(0, slices.Index(head, namedColumn))
 	for err == nil {
 		var row []string
 		if row, err = in.Read(); err != nil {

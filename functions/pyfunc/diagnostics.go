@@ -21,24 +21,21 @@ import (
 
 const disabled = "Diagnostics are disabled please set environment variable on your deployment ENABLE_DIAGNOSTICS=true to enable them."
 
-// allDiagnostics is the key of every diagnostic.
 const allDiagnostics = "all"
 
-// Bounds of one command.
 const (
 	diagnosticTime  = 5 * time.Second
 	diagnosticBytes = 64 << 10
 )
 
-// diagnostic is one item of the diagnostics. A caller can't supply a command: they are fixed, and no shell reads them.
+// Commands are fixed, and no shell reads them.
 type diagnostic struct {
 	key, desc string
-	command   string // its words; empty: read is called instead
+	command   string // its words; empty: read is called
 	read      func(h *Handler) (string, error)
 }
 
-// diagnostics lists mlflow-extensions' diagnostics in its order. If its command
-// would show more than its name says, ours is different.
+// In mlflow-extensions' order. A command that would show more than its name says is replaced.
 var diagnostics = []diagnostic{
 	{key: "nvidia-smi", desc: "NVIDIA System Management Interface", command: "nvidia-smi"},
 	{key: "nvidia-topology", desc: "NVIDIA GPU Topology", command: "nvidia-smi topo -m"},
@@ -55,7 +52,6 @@ var diagnostics = []diagnostic{
 	{key: "memory-count", desc: "Memory Usage", read: file("/proc/meminfo")},
 }
 
-// result is the answer to one diagnostic.
 type result struct {
 	Command string  `json:"command"`
 	Desc    string  `json:"command_desc,omitempty"`
@@ -64,7 +60,6 @@ type result struct {
 	Code    int     `json:"returncode"`
 }
 
-// diagnose returns the answer to COMPUTE_DIAGNOSTICS with a key.
 func (h *Handler) diagnose(key string) string {
 	if !h.cfg.Diagnostics {
 		return disabled
@@ -86,14 +81,13 @@ func (h *Handler) diagnose(key string) string {
 		}
 	}
 	ran.Wait()
-	raw, _ := json.Marshal(struct { // strings and numbers always marshal
+	raw, _ := json.Marshal(struct {
 		Details any      `json:"compute_details"`
 		Command []string `json:"command"`
-	}{details, []string{}}) // the runtime's command line is not disclosed
+	}{details, []string{}})
 	return string(raw)
 }
 
-// result runs one diagnostic.
 func (h *Handler) result(d diagnostic) result {
 	r := result{Command: d.key, Desc: d.desc}
 	var out string
@@ -114,12 +108,11 @@ func (h *Handler) result(d diagnostic) result {
 	return r
 }
 
-// execute runs a command with a bound on its time and its output, and an
-// environment without secrets.
+// execute gives a command an environment without secrets.
 func execute(argv []string) (stdout, stderr string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), diagnosticTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) // argv is in the table above
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.WaitDelay = time.Second
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "LC_ALL=C"}
 	var out, bad capped
@@ -131,10 +124,8 @@ func execute(argv []string) (stdout, stderr string, err error) {
 	return string(bytes.ToValidUTF8(out, nil)), string(bytes.ToValidUTF8(bad, nil)), err
 }
 
-// capped keeps the beginning of the written bytes.
 type capped []byte
 
-// Write never fails.
 func (c *capped) Write(p []byte) (int, error) {
 	*c = append(*c, p[:min(len(p), diagnosticBytes-len(*c))]...)
 	return len(p), nil
@@ -143,7 +134,7 @@ func (c *capped) Write(p []byte) (int, error) {
 func userName(*Handler) (string, error) {
 	u, err := user.Current()
 	if err != nil {
-		return strconv.Itoa(os.Getuid()), nil // a container may have no name for the user
+		return strconv.Itoa(os.Getuid()), nil
 	}
 	return u.Username, nil
 }
@@ -155,14 +146,12 @@ func file(path string) func(*Handler) (string, error) {
 	}
 }
 
-// harmless are the environment variables whose values are shown.
 var harmless = strings.Fields(`HOST PORT PATH HOME USER LANG TZ HOSTNAME PWD SHELL CUDA_VERSION CUDA_HOME CUDA_VISIBLE_DEVICES
 	NVIDIA_VISIBLE_DEVICES NVIDIA_DRIVER_CAPABILITIES LD_LIBRARY_PATH PYTHONPATH VIRTUAL_ENV NCCL_SHM_DISABLE NCCL_DEBUG
 	OMP_NUM_THREADS TOKENIZERS_PARALLELISM HF_HOME HF_HUB_OFFLINE OLLAMA_HOST OLLAMA_MODELS ENABLE_DIAGNOSTICS`)
 
 const hidden = "***"
 
-// environment returns the harmless variables with their values, and the names of the others.
 func (h *Handler) environment() (string, error) {
 	lines := make([]string, 0, len(h.cfg.Env))
 	for _, e := range h.cfg.Env {
@@ -176,11 +165,9 @@ func (h *Handler) environment() (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// secretName matches the names of variables that hold a secret: HF_TOKEN and API_KEY do,
-// TOKENIZER and MAX_BATCHED_TOKENS don't.
+// HF_TOKEN and API_KEY hold a secret, TOKENIZER and MAX_BATCHED_TOKENS don't.
 var secretName = lazyregexp.New(`(?i)(key|token|secret|password|passwd|credentials?|auth|cookie|private)([-_.]|$)`)
 
-// redact trims a text, and hides the values of secrets of the environment in it.
 func (h *Handler) redact(s string) string {
 	s = strings.TrimSpace(s)
 	for _, e := range h.cfg.Env {

@@ -20,19 +20,17 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// Request is a request in an envelope, the wire format by which mlflow-extensions carries an HTTP request through MLflow's scoring server.
-// Request and answer are objects, each written as a JSON string inside the JSON of /invocations.
+// Request is a request in an envelope, the wire format by which mlflow-extensions carries HTTP through MLflow's scoring server:
 //
 //	request:  {"inputs": ["{\"method\": \"POST\", \"url_path\": \"/chat/completions\", …}"]}
 //	answer:   {"predictions": ["{\"status_code\": 200, \"headers\": {…}, \"content\": \"…\", \"content_type\": \"text\"}"]}
 type Request struct {
 	Method string
-	// Path is the key url_path as sent; a query may follow it.
+	// Path is url_path as sent; a query may follow it.
 	Path string
 	// Header has the names as sent, one value each.
 	Header []Field
-	// Body is decoded.
-	Body []byte
+	Body   []byte
 	// Compat is requires_openai_compat: Path is below /v1/.
 	Compat bool
 }
@@ -40,7 +38,6 @@ type Request struct {
 // Field is one header.
 type Field struct{ Name, Value string }
 
-// Kinds of body.
 const (
 	bodyText      = "text"
 	bodyStream    = "stream"
@@ -48,7 +45,6 @@ const (
 	bodyNone      = "none"
 )
 
-// requestKeys are required.
 var requestKeys = []string{"method", "url_path", "headers", "body", "body_type", "requires_openai_compat"}
 
 // value is a JSON value without white space around it.
@@ -60,7 +56,7 @@ type object struct {
 	err    error
 }
 
-// parseObject reads an object with the required keys, and ignores others. Of a repeated key the last one counts.
+// parseObject ignores other keys. Of a repeated key the last one counts.
 func parseObject(text []byte, keys []string) *object {
 	o := &object{values: map[string]value{}}
 	err := jsonfield.Each(text, func(name, v []byte) bool {
@@ -91,7 +87,6 @@ func (o *object) refuse(format string, args ...any) {
 	}
 }
 
-// word returns the value of a key that must be a string.
 func (o *object) word(key string) string {
 	v := o.values[key]
 	if v[0] != '"' {
@@ -101,12 +96,11 @@ func (o *object) word(key string) string {
 	return string(jsonfield.Text(v))
 }
 
-// ParseRequest reads a request. It may overwrite text, and the body may be a
-// part of it. The error names what to change.
+// ParseRequest reads a request. It may overwrite text, and the body may be a part of it.
 func ParseRequest(text []byte) (Request, error) {
 	o := parseObject(text, requestKeys)
 	r := Request{Method: o.word("method"), Path: o.word("url_path"), Header: o.pairs(), Compat: string(o.values["requires_openai_compat"]) == "true"}
-	of := "" // null counts as an unknown kind
+	of := ""
 	if o.values["body_type"][0] != 'n' {
 		of = o.word("body_type")
 	}
@@ -116,7 +110,6 @@ func ParseRequest(text []byte) (Request, error) {
 	return r, o.err
 }
 
-// pairs reads the headers of a request: an object, a list of names with their values, or null.
 func (o *object) pairs() (all []Field) {
 	switch v := o.values["headers"]; v[0] {
 	case 'n':
@@ -135,14 +128,14 @@ func (o *object) pairs() (all []Field) {
 	return o.headers()
 }
 
-// headers reads an object of headers. Of a repeated name the last counts.
+// Of a repeated name headers takes the last.
 func (o *object) headers() (all []Field) {
 	v := o.values["headers"]
 	if v[0] != '{' {
 		o.refuse("the key \"headers\" is %s: want an object of strings", v.kind())
 		return nil
 	}
-	_ = jsonfield.Each(v, func(quoted, v []byte) bool { // it is JSON
+	_ = jsonfield.Each(v, func(quoted, v []byte) bool {
 		name := string(jsonfield.Text(quoted))
 		if v[0] != '"' {
 			o.refuse("the header %q is %s: want a string", name, value(v).kind())
@@ -157,7 +150,7 @@ func (o *object) headers() (all []Field) {
 
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 
-// decodeBody decodes a body of a kind; an unknown kind is text, as in stock servers.
+// decodeBody takes an unknown kind as text, as stock servers do.
 func decodeBody(v value, of string) ([]byte, error) {
 	switch {
 	case of == bodyNone || v[0] == 'n' && of != bodyStream && of != bodyMultipart:
@@ -177,7 +170,6 @@ func decodeBody(v value, of string) ([]byte, error) {
 	return text[:n], nil
 }
 
-// kind names the kind of a value.
 func (v value) kind() string {
 	switch v[0] {
 	case '"':
@@ -194,9 +186,8 @@ func (v value) kind() string {
 	return "a number"
 }
 
-// AppendRequest appends r as a JSON string, quotes included, from which the stock
-// server makes r again. The body is text if its type and bytes are JSON, plain text or a form
-// in UTF-8, else base64.
+// AppendRequest appends r as a JSON string, quotes included. The body is text if its type and bytes are JSON, plain text or a form in
+// UTF-8, else base64.
 func AppendRequest(dst []byte, r Request) []byte {
 	contentType := ""
 	for _, f := range r.Header {
@@ -221,7 +212,6 @@ func AppendRequest(dst []byte, r Request) []byte {
 	return appendQuoted(dst, fmt.Appendf(text, `, "body_type": %q, "requires_openai_compat": %t}`, of, r.Compat))
 }
 
-// appendFields appends headers as an object.
 func appendFields(dst []byte, fields []Field) []byte {
 	dst = append(dst, '{')
 	for i, f := range fields {
@@ -234,7 +224,6 @@ func appendFields(dst []byte, fields []Field) []byte {
 	return append(dst, '}')
 }
 
-// appendBody appends a body of a kind.
 func appendBody(dst, body []byte, of string) []byte {
 	switch of {
 	case bodyNone:
@@ -245,13 +234,12 @@ func appendBody(dst, body []byte, of string) []byte {
 	return appendQuoted(dst, body)
 }
 
-// appendQuoted appends valid UTF-8 as a string, quotes included.
+// s is valid UTF-8.
 func appendQuoted[T []byte | string](dst []byte, s T) []byte {
-	dst, _ = jsontext.AppendQuote(dst, s) // the only error is about UTF-8
+	dst, _ = jsontext.AppendQuote(dst, s)
 	return dst
 }
 
-// isText reports whether stock clients and servers carry a type as text.
 func isText(contentType string) bool {
 	return strings.HasPrefix(contentType, "application/json") || strings.HasPrefix(contentType, "text/plain")
 }
@@ -276,8 +264,8 @@ type Response struct {
 	Body   []byte
 }
 
-// AppendResponse appends r as a JSON string, quotes included, as stock clients read it. Names of headers are in lower
-// case and repeated ones are joined. The body is text if its type is JSON or plain text and it is UTF-8, else base64.
+// AppendResponse appends r as a JSON string, quotes included. The body is text if its type is JSON or plain text and it is UTF-8, else
+// base64.
 func AppendResponse(dst []byte, r Response) []byte {
 	fields := Fields(r.Header, func(name string) bool { return name == "Content-Length" })
 	if r.Status != http.StatusNoContent && r.Status != http.StatusNotModified {
@@ -292,8 +280,8 @@ func AppendResponse(dst []byte, r Response) []byte {
 	return appendQuoted(dst, fmt.Appendf(appendBody(text, r.Body, of), `, "content_type": %q}`, of))
 }
 
-// Fields returns headers as in an envelope, sorted: names in lower case, repeated ones joined.
-// It leaves out headers of the connection, and those for which drop returns true.
+// Fields returns headers as in an envelope, sorted: names in lower case, repeated ones joined, without headers of the connection and
+// those that drop selects.
 func Fields(h http.Header, drop func(name string) bool) []Field {
 	fields := make([]Field, 0, len(h)+1)
 	for name, values := range h {
@@ -305,7 +293,6 @@ func Fields(h http.Header, drop func(name string) bool) []Field {
 	return fields
 }
 
-// responseKeys are required.
 var responseKeys = []string{"status_code", "headers", "content", "content_type"}
 
 // ParseResponse reads an answer. It may overwrite text, and the body may be a part of it.
@@ -338,24 +325,17 @@ func ParseResponse(text []byte) (r Response, err error) {
 	return r, nil
 }
 
-// failure is an error in MLflow's own shape: {"error_code", "message", "stack_trace"}.
 type failure struct {
 	// Status of the answer; 0: 400.
-	Status int `json:"-"`
-	// Code is MLflow's name of the error; if empty, it follows from Status.
-	Code    string `json:"error_code"`
-	Message string `json:"message"`
-	// Trace is the cause of a failure while the model evaluates. Clients of MLflow
-	// expect it in the field of a Python server's stack trace.
-	Trace string `json:"stack_trace,omitempty"`
-	// OpenAI is the OpenAI error object of the runtime's own answer, if there was one.
-	OpenAI json.RawMessage `json:"error,omitempty"`
+	Status  int             `json:"-"`
+	Code    string          `json:"error_code"`
+	Message string          `json:"message"`
+	Trace   string          `json:"stack_trace,omitempty"`
+	OpenAI  json.RawMessage `json:"error,omitempty"`
 }
 
-// Error returns the message.
 func (f failure) Error() string { return f.Message }
 
-// asFailure returns the failure of an error.
 func asFailure(err error) failure {
 	if f, ok := errors.AsType[failure](err); ok {
 		return f
@@ -364,10 +344,8 @@ func asFailure(err error) failure {
 	return failure{Status: e.Status, Message: e.Message}
 }
 
-// invalid returns MLflow's refusal of an invalid input.
 func invalid(message string) failure { return failure{Message: "Invalid input. " + message} }
 
-// unexpected returns MLflow's error for any failure while a model evaluates.
 func unexpected(cause string) failure {
 	return failure{
 		Message: "Encountered an unexpected error while evaluating the model. Verify that the serialized input Dataframe" +
@@ -383,6 +361,6 @@ func fail(w http.ResponseWriter, f failure) {
 	var body strings.Builder
 	out := json.NewEncoder(&body)
 	out.SetEscapeHTML(false) // as Python does
-	_ = out.Encode(f)        // strings always marshal, and OpenAI was valid JSON before
+	_ = out.Encode(f)
 	answer(w, f.Status, "application/json", strings.TrimSuffix(body.String(), "\n"))
 }

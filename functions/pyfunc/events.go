@@ -9,13 +9,13 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// events converts a stream of events to AgentServer's shape. It has data lines only, since
-// comments fail Databricks' clients; an error is its text, and [DONE] is the last event.
+// events converts a stream to AgentServer's shape: data lines only, since comments fail Databricks' clients; an error is its text, and
+// [DONE] is the last event.
 type events struct {
-	line  []byte // the beginning of an incomplete line
+	line  []byte
 	out   []byte
-	open  bool // an event was begun and not ended
-	ended bool // [DONE] was written: the rest is dropped
+	open  bool
+	ended bool
 }
 
 const done = "data: [DONE]\n\n"
@@ -34,7 +34,6 @@ func (e *events) next(p []byte) []byte {
 	return e.out
 }
 
-// readLine translates the complete line.
 func (e *events) readLine() {
 	line := bytes.TrimSuffix(bytes.TrimSuffix(e.line, []byte("\n")), []byte("\r"))
 	e.line = e.line[:0]
@@ -42,7 +41,7 @@ func (e *events) readLine() {
 	switch {
 	case len(line) == 0:
 		e.closeEvent()
-	case bytes.HasPrefix(line, []byte(control.UsageComment)): // it is for the activator, which removes it
+	case bytes.HasPrefix(line, []byte(control.UsageComment)): // for the activator
 		e.out = append(append(e.out, line...), '\n')
 	case !isData:
 	case bytes.Equal(bytes.TrimSpace(data), []byte("[DONE]")):
@@ -57,8 +56,8 @@ func (e *events) readLine() {
 	}
 }
 
-// errorIn returns the text of an error event: OpenAI's, {"error": {"message": …}}, or
-// its responses' and Anthropic's, {"type": "error", …}.
+// errorIn returns the text of an error event: OpenAI's, {"error": {"message": …}}, or its responses' and Anthropic's, {"type": "error",
+// …}.
 func errorIn(data []byte) (message string, found bool) {
 	head := strings.ReplaceAll(string(data[:min(len(data), 32)]), " ", "")
 	if !strings.HasPrefix(head, `{"error"`) && !strings.HasPrefix(head, `{"type":"error"`) {
@@ -85,7 +84,6 @@ func errorIn(data []byte) (message string, found bool) {
 	return message, true
 }
 
-// closeEvent ends the event that is open.
 func (e *events) closeEvent() {
 	if e.open {
 		e.out = append(e.out, '\n')
@@ -93,7 +91,6 @@ func (e *events) closeEvent() {
 	}
 }
 
-// end ends the stream with an event.
 func (e *events) end(last string) {
 	e.closeEvent()
 	e.out = append(e.out, last...)
@@ -104,8 +101,7 @@ func (e *events) fail(message string) {
 	e.end(string(api.StreamAgent.Error(&api.Error{Message: message}, 0)))
 }
 
-// finish returns the last output. why is the failure that broke the stream; empty: the stream
-// ended normally.
+// why is the failure that broke the stream, if one did.
 func (e *events) finish(why string) []byte {
 	e.out = e.out[:0]
 	switch {

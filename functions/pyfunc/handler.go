@@ -22,8 +22,7 @@ import (
 	bodies "github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Handler answers the paths of a scoring server, see the package comment. It is
-// safe for many goroutines.
+// Handler answers the paths of a scoring server. It is safe for many goroutines.
 type Handler struct {
 	cfg     Config
 	history history
@@ -31,7 +30,7 @@ type Handler struct {
 	diagnosing sync.Mutex // held by the one call that runs commands
 }
 
-// New makes a handler; it starts nothing.
+// New starts nothing.
 func New(cfg Config) (*Handler, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
@@ -39,8 +38,8 @@ func New(cfg Config) (*Handler, error) {
 	return &Handler{cfg: cfg}, nil
 }
 
-// Serves reports whether the handler serves a path. Besides its own paths these are
-// /serving-endpoints/NAME/invocations, which Databricks' clients call, and each of them with a slash at its end.
+// Serves reports whether the handler serves a path: its own, and /serving-endpoints/NAME/invocations, which Databricks' clients call,
+// each also with a slash at its end.
 func Serves(path string) bool {
 	path = strings.TrimSuffix(path, "/")
 	return slices.Contains([]string{"/invocations", "/ping", "/health", "/version"}, path) || isEndpoint(path)
@@ -52,8 +51,7 @@ func isEndpoint(path string) bool {
 	return prefixed && suffixed && name != "" && !strings.Contains(name, "/")
 }
 
-// ServeHTTP answers one call. It panics with [http.ErrAbortHandler] if the
-// connection must be aborted.
+// ServeHTTP answers one call. It panics with [http.ErrAbortHandler] if the connection must be aborted.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	want := []string{http.MethodGet, http.MethodHead}
 	switch path := r.URL.Path; {
@@ -83,8 +81,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ping reports one of three states: 1. requests are accepted; 2. there is no model, and none is
-// starting; 3. the model is starting or asleep, with the time to retry.
+// ping reports: 1. requests are accepted; 2. there is no model, and none is starting; 3. it starts or sleeps.
 func (h *Handler) ping(w http.ResponseWriter) {
 	switch refused := h.cfg.Refusal(); {
 	case refused == nil: // 1.
@@ -96,7 +93,6 @@ func (h *Handler) ping(w http.ResponseWriter) {
 	}
 }
 
-// invoke answers a call of /invocations.
 func (h *Handler) invoke(w http.ResponseWriter, r *http.Request) {
 	csv, bad := contentType(r.Header.Get("Content-Type"))
 	if bad != "" {
@@ -106,7 +102,7 @@ func (h *Handler) invoke(w http.ResponseWriter, r *http.Request) {
 	body, err := h.cfg.Door.Read(w, r, proxy.Client(r))
 	if err != nil {
 		if r.Context().Err() != nil {
-			panic(http.ErrAbortHandler) // the client has left
+			panic(http.ErrAbortHandler)
 		}
 		fail(w, asFailure(err))
 		return
@@ -128,57 +124,43 @@ func (h *Handler) invoke(w http.ResponseWriter, r *http.Request) {
 	h.predict(w, r, tasks)
 }
 
-// answer writes a complete answer.
 func answer(w http.ResponseWriter, status int, contentType, body string) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, body) // the client may have left
+	_, _ = io.WriteString(w, body)
 }
 
-// maxInputs bounds the strings of one call.
 const maxInputs = 1024
 
 // Config of a [Handler].
 type Config struct {
-	// Next serves the client paths. It is called in process, from goroutines of the
-	// call, with requests whose context ends with the call.
+	// Next serves the client paths. It is called in process, from goroutines of the call.
 	Next http.Handler
-	// Status returns the instance's state. It must not block.
+	// Status must not block.
 	Status func() api.InstanceStatus
-	// Refusal returns the error that a request would get now; nil: it would be accepted. It must not block.
+	// Refusal returns why a request would be refused now, or nil. It must not block.
 	Refusal func() *api.Error
-	// Model is added to requests without a model.
-	Model api.ModelName
-	// Version is the answer of /version; empty: "unknown".
+	Model   api.ModelName
 	Version string
 	// Engine is the engine_name of a health check, see [EngineName].
-	Engine string
-	// Credentials allows an envelope's inner request to carry credentials.
+	Engine      string
 	Credentials bool
-	// Door reads bodies; nil: a new one.
-	Door *bodies.Door
-	// MaxAnswer bounds one answer of the runtime in an envelope, after it is unpacked; 0: 256 MiB. A longer one is a
-	// 502 in its envelope.
+	Door        *bodies.Door
+	// MaxAnswer bounds one unpacked answer in an envelope; 0: 256 MiB. A longer one is a 502 in its envelope.
 	MaxAnswer api.Bytes
-	// Timeout bounds a call, and a stream of events up to its first event; then the answer is 504. 0: only Next
-	// bounds it. MLflow's own 60 s is too short for a long generation. The time that a client waits for a sleeping
-	// model does not count: it passes in front of the function.
+	// Timeout bounds a call, or a stream up to its first event; then the answer is 504. 0: no bound. MLflow's own 60 s is too short for a
+	// long generation.
 	Timeout time.Duration
-	// Parallel is the number of strings of one call in Next at once; 0: 8. The
-	// function's concurrency is a good value.
-	Parallel int
-	// Diagnostics enables COMPUTE_DIAGNOSTICS.
+	// Parallel is the number of strings of one call in Next at once; 0: 8.
+	Parallel    int
 	Diagnostics bool
-	// Env is the runtime's environment as "KEY=VALUE". Diagnostics show the values of a few harmless
-	// names, and never the value of another one.
-	Env []string
-	// Logger; nil: none.
+	// Diagnostics show the values of a few harmless names of Env.
+	Env    []string
 	Logger *slog.Logger
 }
 
-// TimeoutFrom reads the time limit that stock deployments set in the environment:
-// MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT, in seconds; 0: no limit.
+// TimeoutFrom reads MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT, in seconds; 0: no limit.
 func TimeoutFrom(env []string) (time.Duration, error) {
 	const name = "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT"
 	value := process.Variable(env, name)
@@ -192,8 +174,7 @@ func TimeoutFrom(env []string) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// EngineName returns the engine_name of a kind of runtime: mlflow-extensions'
-// name, or the kind followed by "-engine".
+// EngineName returns the engine_name of a kind of runtime.
 func EngineName(kind string) string {
 	if kind == api.RuntimeEngine {
 		return "rouse-engine"
@@ -220,28 +201,23 @@ func (c *Config) setDefaults() error {
 	return nil
 }
 
-// keptStatuses is the number of statuses in a health check.
 const keptStatuses = 50
 
-// timeLayout is Python's format of a time.
 const timeLayout = "2006-01-02 15:04:05.000000"
 
-// entry is one status of a health check.
 type entry struct {
 	At     string `json:"datetime_utc"`
 	Status string `json:"status"`
 }
 
-// history holds the instance's reports.
 type history struct {
 	mu        sync.Mutex // guards the fields below
-	entries   []entry    // the last keptStatuses, the newest last
+	entries   []entry
 	last      api.InstanceStatus
-	lastAwake time.Time // the time of the last report of awake
+	lastAwake time.Time
 }
 
-// Observe adds a report of the instance to the health checks. It does not
-// block. It ignores reports that come out of order or change nothing.
+// Observe adds a report to the health checks. It does not block. It ignores reports that are out of order or change nothing.
 func (h *Handler) Observe(s api.InstanceStatus) {
 	now := time.Now().UTC()
 	past := &h.history
@@ -264,8 +240,6 @@ func (h *Handler) Observe(s api.InstanceStatus) {
 	}
 }
 
-// statusText returns a change of state in the words of mlflow-extensions, or in a
-// similar form if they have none.
 func statusText(last, s api.InstanceStatus) string {
 	first, again := "", ""
 	switch s.State {
@@ -291,7 +265,6 @@ func statusText(last, s api.InstanceStatus) string {
 	return first
 }
 
-// health returns the answer to HEALTH_CHECK.
 func (h *Handler) health(now time.Time) string {
 	answer := struct {
 		Status    string  `json:"status"`
@@ -309,12 +282,12 @@ func (h *Handler) health(now time.Time) string {
 	if s.State != "" {
 		answer.Status = "UNAVAILABLE"
 	}
-	if s.Ready() { // the supervisor says that it is healthy now
+	if s.Ready() {
 		answer.Status, beat = "AVAILABLE", now
 	}
 	if !beat.IsZero() {
 		answer.Heartbeat = beat.UTC().Format(timeLayout)
 	}
-	raw, _ := json.Marshal(answer) // strings and numbers always marshal
+	raw, _ := json.Marshal(answer)
 	return string(raw)
 }

@@ -40,8 +40,7 @@ func contentType(header string) (csv bool, bad string) {
 	return false, fmt.Sprintf("This predictor only supports the following content types: Types: ['text/csv', 'application/json']. Got '%s'.", header)
 }
 
-// Keys of a call. One of ownKeys makes it a request of the model's own API. It is a request for embeddings or a
-// generation if it has one of the keys for it. One of dataKeys holds a table.
+// One of ownKeys makes a call a request of the model's own API, and one of dataKeys holds a table.
 var (
 	ownKeys      = []string{"messages", "prompt", "input"}
 	embedKeys    = []string{"encoding_format", "dimensions"}
@@ -53,17 +52,14 @@ var (
 const exactlyOne = "The input must be a JSON dictionary with exactly one of the input fields" +
 	" {'dataframe_split', 'dataframe_records', 'instances', 'inputs'}."
 
-// maxDepth is the maximum nesting of values.
 const maxDepth = 512
 
-// query is a body split into its values, which are not decoded.
 type query struct {
 	body   []byte
 	csv    bool
-	values map[string][]byte // known keys and their values, as parts of the body; of a repeated key the last one counts
+	values map[string][]byte // by known key, parts of the body; of a repeated key the last one counts
 }
 
-// parse splits a body. The error is a failure.
 func parse(body []byte, csv bool) (query, error) {
 	if !csv {
 		body = decoded(body)
@@ -103,12 +99,11 @@ func parse(body []byte, csv bool) (query, error) {
 	return q, invalid(exactlyOne + " Received unexpected input type '" + pythonType(value) + "'.")
 }
 
-// has reports whether the body has one of the keys.
 func (q *query) has(keys []string) bool {
 	return slices.ContainsFunc(keys, func(key string) bool { return q.values[key] != nil })
 }
 
-// decoded returns a body of JSON as UTF-8. Python also reads a byte-order mark, and UTF-16.
+// decoded returns JSON as UTF-8. Python also reads a byte-order mark, and UTF-16.
 func decoded(body []byte) []byte {
 	if rest, marked := bytes.CutPrefix(body, []byte("\xef\xbb\xbf")); marked {
 		return rest
@@ -133,7 +128,7 @@ func decoded(body []byte) []byte {
 	return []byte(string(utf16.Decode(units)))
 }
 
-// strings decodes the data's column of strings. They may be parts of the body.
+// The strings may be parts of the body.
 func (q *query) strings() ([][]byte, error) {
 	c := column{}
 	var err error
@@ -155,7 +150,6 @@ func (q *query) strings() ([][]byte, error) {
 	return c.items, err
 }
 
-// pythonType returns Python's type of a JSON value.
 func pythonType(raw []byte) string {
 	name := map[byte]string{'"': "str", '{': "dict", '[': "list", 't': "bool", 'f': "bool", 'n': "NoneType"}[raw[0]]
 	switch {

@@ -13,12 +13,10 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// maxPath bounds a path with its query.
 const maxPath = 8 << 10
 
-// target returns the URL of an inner request from url_path. The stock server
-// joins the two as a browser does, so a caller can leave /v1/ or the machine.
-// Here a path that may lead elsewhere is refused.
+// target returns the URL of an inner request from url_path. The stock server joins the two as a browser does; a path that may lead
+// elsewhere is refused here.
 func target(path string, compat bool) (*url.URL, *api.Error) {
 	raw, query, _ := strings.Cut(path, "?")
 	slashed := strings.HasPrefix(raw, "//")
@@ -81,7 +79,6 @@ func leads(path string) string {
 	return ""
 }
 
-// printable escapes the bytes of a query that are not allowed in a request line.
 func printable(query string) string {
 	var b strings.Builder
 	for i := range len(query) {
@@ -94,21 +91,17 @@ func printable(query string) string {
 	return b.String()
 }
 
-// ours reports whether the caller may not set a header of an inner request. These are headers of a connection,
-// headers that follow from the body or from the handling of the answer, headers that say which way the call came, and
-// Rouse's own.
+// ours reports whether the caller may not set a header of an inner request.
 func ours(name string) bool {
 	return slices.Contains([]string{"Host", "Content-Length", "Expect", "Accept-Encoding"}, name) || localhttp.PerConnection(name) || control.Reserved(name) && name != control.HeaderQueue || control.Forwarded(name)
 }
 
-// Inner requests that lack the headers in shared get them from their call, to join logs and traces. They always get those
-// in caller, which identify the caller and the account.
+// Inner requests that lack the headers in shared get them from their call. They always get those in caller.
 var (
 	shared = []string{"X-Request-Id", "Traceparent", "Tracestate"}
 	caller = []string{control.HeaderTenant, control.HeaderTrusted, control.HeaderUsage, "Forwarded", "X-Forwarded-For", "X-Real-Ip"}
 )
 
-// header returns the header of an inner request.
 func header(fields []Field, outer http.Header, credentials bool) (http.Header, *api.Error) {
 	h := make(http.Header, len(fields)+2)
 	for _, f := range fields {

@@ -24,25 +24,22 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// task is one string of a call. It belongs to the goroutine that runs it.
 type task struct {
 	request *Request // nil: the prediction is done
 	prompt  bool     // request is for a completion of it
 
 	prediction []byte // a JSON string, quotes included
-	refused    string // the code with which the gate refused the request; empty: the runtime may have seen it
+	refused    string // the code with which the gate refused it; empty: the runtime may have seen it
 	used       relay.Usage
-	failed     *reply // the error of a prompt
+	failed     *reply
 }
 
-// quoted returns a text as a JSON string.
 func quoted[T []byte | string](text T) []byte {
-	q, _ := jsontext.AppendQuote(nil, text) // the only error is invalid UTF-8, which becomes U+FFFD
+	q, _ := jsontext.AppendQuote(nil, text)
 	return q
 }
 
-// tasks decodes the strings of a call in place. A health check or diagnostic that is
-// asked for twice is done once.
+// tasks decodes the strings of a call in place.
 func (h *Handler) tasks(q *query) ([]task, error) {
 	inputs, err := q.strings()
 	if err != nil {
@@ -84,7 +81,6 @@ func (h *Handler) tasks(q *query) ([]task, error) {
 	return tasks, nil
 }
 
-// completion returns a request for the completion of a prompt, with the call's params.
 func (h *Handler) completion(prompt []byte, q *query) *Request {
 	body := []byte("{}")
 	if params := q.values["params"]; begins(params, '{') {
@@ -100,7 +96,6 @@ func (h *Handler) completion(prompt []byte, q *query) *Request {
 	return &Request{Method: http.MethodPost, Path: "completions", Compat: true, Header: []Field{{Name: "Content-Type", Value: "application/json"}}, Body: h.withModel(o.Bytes(), model)}
 }
 
-// predict runs the tasks of a call and answers it.
 func (h *Handler) predict(w http.ResponseWriter, r *http.Request, tasks []task) {
 	ctx, cancel := context.WithCancel(r.Context())
 	if h.cfg.Timeout > 0 {
@@ -114,13 +109,13 @@ func (h *Handler) predict(w http.ResponseWriter, r *http.Request, tasks []task) 
 		}
 	}
 	requests := len(pending)
-	for last := len(pending) + 1; len(pending) > 0 && len(pending) < last; { // otherwise no sibling had a slot: other calls have them
+	for last := len(pending) + 1; len(pending) > 0 && len(pending) < last; { // otherwise other calls have the slots
 		last = len(pending)
 		h.run(ctx, r, pending)
 		pending = slices.DeleteFunc(pending, func(t *task) bool { return t.refused != api.CodeBusy })
 	}
 	if r.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // the client has left
+		panic(http.ErrAbortHandler)
 	}
 	if r.Header[control.HeaderUsage] != nil {
 		w.Header().Set(control.HeaderUsage, usedBy(tasks))
@@ -143,7 +138,6 @@ func (h *Handler) predict(w http.ResponseWriter, r *http.Request, tasks []task) 
 	respond(w, tasks, requests)
 }
 
-// usedBy returns the usage of a call's tasks in the form of [control.HeaderUsage].
 func usedBy(tasks []task) string {
 	var all relay.Usage
 	for i := range tasks {
@@ -153,7 +147,6 @@ func usedBy(tasks []task) string {
 	return all.Told()
 }
 
-// respond writes the predictions in their order.
 func respond(w http.ResponseWriter, tasks []task, requests int) {
 	parts := [][]byte{[]byte(`{"predictions": [`)}
 	refused, size, code := 0, 0, ""
@@ -178,12 +171,11 @@ func respond(w http.ResponseWriter, tasks []task, requests int) {
 	w.WriteHeader(http.StatusOK)
 	for _, p := range parts {
 		if _, err := w.Write(p); err != nil {
-			return // the client has left
+			return
 		}
 	}
 }
 
-// run runs tasks, at most Parallel at a time, and returns when all have ended.
 func (h *Handler) run(ctx context.Context, outer *http.Request, tasks []*task) {
 	var next atomic.Int64
 	var all sync.WaitGroup
@@ -199,7 +191,6 @@ func (h *Handler) run(ctx context.Context, outer *http.Request, tasks []*task) {
 	all.Wait()
 }
 
-// runTask runs one task and stores its answer.
 func (h *Handler) runTask(ctx context.Context, outer *http.Request, t *task) {
 	rec := &recorder{header: make(http.Header, 8), limit: int64(h.cfg.MaxAnswer)}
 	inner, bad := innerRequest(ctx, outer, t.request, h.cfg.Credentials)
@@ -229,7 +220,6 @@ func (h *Handler) runTask(ctx context.Context, outer *http.Request, t *task) {
 	t.prediction = AppendResponse(nil, Response{Status: rec.status, Header: rec.header, Body: rec.body})
 }
 
-// complete sets the prediction to the text of a completion.
 func (t *task) complete(rec *recorder) {
 	var c struct{ Choices []struct{ Text string } }
 	if rec.status == http.StatusOK && json.Unmarshal(rec.body, &c) == nil && len(c.Choices) > 0 {
@@ -242,7 +232,6 @@ func (t *task) complete(rec *recorder) {
 	t.failed = &reply{w: rec, status: rec.status, failed: rec.body}
 }
 
-// permit returns an error if a request inside a call is for a model that the call's client may not use.
 func (h *Handler) permit(outer http.Header, body []byte) *api.Error {
 	allowed, limited := outer[control.HeaderModels]
 	if !limited {
@@ -269,8 +258,6 @@ func (h *Handler) permit(outer http.Header, body []byte) *api.Error {
 	return nil
 }
 
-// setRetryAfter sets the time to retry if the status needs one and the answer has none: the gate's, or
-// one second.
 func (h *Handler) setRetryAfter(header http.Header, status int) {
 	if status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests || header.Get("Retry-After") != "" {
 		return
@@ -282,7 +269,6 @@ func (h *Handler) setRetryAfter(header http.Header, status int) {
 	header.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 }
 
-// innerRequest returns the request in an envelope.
 func innerRequest(ctx context.Context, outer *http.Request, e *Request, credentials bool) (*http.Request, *api.Error) {
 	url, bad := target(e.Path, e.Compat)
 	if bad == nil && (!httpguts.ValidHeaderFieldName(e.Method) || len(e.Method) > 32) {

@@ -17,8 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// innerBody is the body of an inner request. Its bytes may be a part of the call's body, so
-// a read after the handler has returned gets an error, as in a server.
+// innerBody's bytes may be a part of the call's body, so a read after the handler has returned gets an error, as in a server.
 type innerBody struct {
 	mu     sync.Mutex // guards the fields below
 	rest   *bytes.Reader
@@ -27,7 +26,6 @@ type innerBody struct {
 
 func newInnerBody(body []byte) *innerBody { return &innerBody{rest: bytes.NewReader(body)} }
 
-// Read reads the rest of the body.
 func (b *innerBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -37,7 +35,6 @@ func (b *innerBody) Read(p []byte) (int, error) {
 	return b.rest.Read(p)
 }
 
-// Close ends reading.
 func (b *innerBody) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,28 +42,23 @@ func (b *innerBody) Close() error {
 	return nil
 }
 
-// recorder keeps the answer to an inner request in memory. It belongs to the
-// goroutine that calls Next.
 type recorder struct {
 	header http.Header
 	status int // 0: nothing was written
 	body   []byte
 	limit  int64
-	bare   bool // the answer to a HEAD, which has no body
-	full   bool // the answer was longer than limit
+	bare   bool
+	full   bool
 }
 
-// Header implements [http.ResponseWriter].
 func (r *recorder) Header() http.Header { return r.header }
 
-// WriteHeader implements [http.ResponseWriter]. Interim answers are dropped.
 func (r *recorder) WriteHeader(status int) {
 	if r.status == 0 && status >= 200 {
 		r.status = status
 	}
 }
 
-// Write implements [http.ResponseWriter].
 func (r *recorder) Write(p []byte) (int, error) {
 	r.WriteHeader(http.StatusOK)
 	if r.bare {
@@ -80,11 +72,9 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush does nothing: an envelope is whole.
 func (r *recorder) Flush() {}
 
-// call sends a request to Next. It returns nil if the answer is complete, else the reason why it is
-// not. A panic of Next fails only its request.
+// A panic of Next fails only its request.
 func (h *Handler) call(w http.ResponseWriter, r *http.Request) (err error) {
 	defer func() {
 		switch p := recover(); p {
@@ -98,7 +88,7 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request) (err error) {
 	}()
 	defer r.Body.Close()
 	switch r.URL.Path {
-	case "/ping", "/health": // paths of a scoring server, and of the model servers that clients know
+	case "/ping", "/health":
 		h.ServeHTTP(w, r)
 	default:
 		h.cfg.Next.ServeHTTP(w, r)
@@ -106,8 +96,6 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request) (err error) {
 	return nil
 }
 
-// takeUsage returns the usage in the answer of a path, and removes from the answer what was added to it for the
-// activator.
 func (r *recorder) takeUsage(path string) relay.Usage {
 	u := relay.Usage{Style: api.EventsOf(path)}
 	kind := r.header.Get("Content-Type")
@@ -128,8 +116,8 @@ func (r *recorder) takeUsage(path string) relay.Usage {
 	return u
 }
 
-// ending returns the client's error for the end of a recorded answer: 1. none, it is
-// complete; 2. its time was up; 3. it was too long; 4. it broke off.
+// ending returns the client's error for the end of an answer: 1. none, it is complete; 2. its time was up; 3. it was too long; 4. it
+// broke off.
 func (r *recorder) ending(ctx context.Context, err error) *api.Error {
 	switch {
 	case err == nil && !r.full && ctx.Err() == nil: // 1.
@@ -145,14 +133,11 @@ func (r *recorder) ending(ctx context.Context, err error) *api.Error {
 	return api.Errorf(http.StatusInternalServerError, "", "%v", err)
 }
 
-// fail replaces the answer by an error.
 func (r *recorder) fail(e *api.Error) {
 	*r = recorder{header: http.Header{}, limit: r.limit + maxPath, bare: r.bare} // there is always room for an error
 	api.WriteError(r, e)
 }
 
-// unpack decodes a compressed body. It leaves a body that it can't decode,
-// and the header with the encoding, unchanged.
 func (r *recorder) unpack() {
 	switch strings.ToLower(r.header.Get("Content-Encoding")) {
 	case "", "identity":

@@ -21,37 +21,34 @@ import (
 
 // TransportConfig configures a [Transport].
 type TransportConfig struct {
-	// Endpoint is the URL of the scoring server, with /invocations at its end or without.
 	Endpoint string
-	// Token is called for each request, and its result sent as a bearer token. If it is nil or returns "",
-	// the request's own Authorization is sent, if it has one. Neither is put into the
-	// envelope: they are for the endpoint, not for the model server.
+	// Token is called for each request, and its result sent as a bearer token. If it is nil or returns "", the request's own Authorization
+	// is sent. Neither is put into the envelope.
 	Token func() string
-	// Base sends the calls; nil: [http.DefaultTransport].
-	Base http.RoundTripper
+	Base  http.RoundTripper
 	// MaxAnswer bounds an answer as received, in bytes; 0: 1 GiB.
 	MaxAnswer int64
 }
 
-// Transport lets any HTTP client of a Go program talk to a model through an /invocations endpoint. Each request is put into an envelope,
-// and the answer comes from the envelope in the endpoint's answer. It is safe for many goroutines, and keeps no state besides Base's.
+// Transport lets any HTTP client of a Go program talk to a model through an /invocations endpoint, by envelopes. It is safe for many
+// goroutines.
 //
 //  1. /invocations, /ping, /health and /version below the endpoint, which are the scoring server's, are sent unchanged.
 //  2. Below /invocations/, as in compat clients: the path is one of OpenAI's API, below /v1/.
 //  3. All others, such as /v1/chat/completions or /tokenize: the path is the model server's.
 //  4. A request to another host, or not below the endpoint, is an error.
 //
-// The envelope has no streaming: a stream of events arrives as a whole. A program that needs the events as they come sends its request to
-// /invocations itself, with "stream": true.
+// A stream of events arrives as a whole. A program that needs the events as they come sends its request to /invocations itself, with
+// "stream": true.
 type Transport struct {
 	cfg  TransportConfig
 	url  *url.URL // of /invocations
-	root string   // path of the endpoint without /invocations and without a slash at its end
+	root string
 }
 
 const invocations = "/invocations"
 
-// NewTransport makes a transport. It sends nothing.
+// NewTransport sends nothing.
 func NewTransport(cfg TransportConfig) (*Transport, error) {
 	u, err := url.Parse(cfg.Endpoint)
 	if err != nil {
@@ -71,22 +68,21 @@ func NewTransport(cfg TransportConfig) (*Transport, error) {
 	return &Transport{cfg: cfg, url: &url.URL{Scheme: u.Scheme, Host: u.Host, Path: root + invocations}, root: root}, nil
 }
 
-// RoundTrip sends r through the endpoint. It reads and closes r's body, and ends when r's context ends. A refusal of
-// the endpoint itself is an answer with the endpoint's status and an OpenAI error body. An error means that there was
-// no answer, or not one of a scoring server.
+// RoundTrip sends r through the endpoint. A refusal of the endpoint itself is an answer with its status and an OpenAI error body. An
+// error means that there was no answer, or not one of a scoring server.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	inner := Request{Method: cmp.Or(r.Method, http.MethodGet), Header: Fields(r.Header, isOuter)}
 	own, err := t.setPath(&inner, r.URL)
 	if err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // a transport must close it, and an error is being returned already
+			_ = r.Body.Close() // a transport must close it
 		}
 		return nil, err
 	}
 	if own {
 		r = r.Clone(r.Context())
 		t.authorize(r)
-		return t.cfg.Base.RoundTrip(r) // as Base returned it
+		return t.cfg.Base.RoundTrip(r)
 	}
 	if inner.Body, err = readBody(r); err != nil {
 		return nil, err
@@ -103,7 +99,6 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.answer(r, resp)
 }
 
-// setPath sets the path at the model server; own reports that the request is for the scoring server itself.
 func (t *Transport) setPath(inner *Request, u *url.URL) (own bool, err error) {
 	below := (&url.URL{Scheme: t.url.Scheme, Host: t.url.Host, Path: t.root}).String() + "/v1"
 	if !strings.EqualFold(u.Host, t.url.Host) || u.Scheme != t.url.Scheme {
@@ -127,7 +122,6 @@ func (t *Transport) setPath(inner *Request, u *url.URL) (own bool, err error) {
 	return false, nil
 }
 
-// authorize sets the endpoint's token, if there is one.
 func (t *Transport) authorize(r *http.Request) {
 	if t.cfg.Token == nil {
 		return
@@ -137,7 +131,6 @@ func (t *Transport) authorize(r *http.Request) {
 	}
 }
 
-// readBody reads a request's body and closes it; nil: it has none.
 func readBody(r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
@@ -150,14 +143,10 @@ func readBody(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// isOuter reports whether a header is not put into the envelope, because it belongs to the endpoint or follows from
-// the body.
 func isOuter(name string) bool {
 	return slices.Contains([]string{"Authorization", "Cookie", "Host", "Content-Length", "Expect", "Accept-Encoding"}, name)
 }
 
-// outer returns the call to the endpoint. It has the request's trace headers too, and its credentials if there is no
-// token.
 func (t *Transport) outer(r *http.Request, inner Request) (*http.Request, error) {
 	body := make([]byte, 0, len(inner.Body)+len(inner.Body)/4+512)
 	body = append(AppendRequest(append(body, `{"inputs": [`...), inner), `]}`...)
@@ -175,7 +164,6 @@ func (t *Transport) outer(r *http.Request, inner Request) (*http.Request, error)
 	return out, nil
 }
 
-// read reads an answer's body, at most MaxAnswer of it.
 func (t *Transport) read(ctx context.Context, resp *http.Response) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, t.cfg.MaxAnswer+1))
 	switch {
@@ -189,9 +177,8 @@ func (t *Transport) read(ctx context.Context, resp *http.Response) ([]byte, erro
 	return body, nil
 }
 
-// answer converts the endpoint's answer to the answer of r: 1. a redirect is not
-// followed, because the request would go to another host without its envelope; 2.
-// the endpoint refused; 3. the envelope's answer.
+// answer converts the endpoint's answer: 1. a redirect is not followed: the request would go to another host without its envelope; 2. the
+// endpoint refused; 3. the envelope's answer.
 func (t *Transport) answer(r *http.Request, resp *http.Response) (*http.Response, error) {
 	raw, err := t.read(r.Context(), resp)
 	if err != nil {
@@ -213,7 +200,6 @@ func (t *Transport) answer(r *http.Request, resp *http.Response) (*http.Response
 	return memoryAnswer(r, inner.Status, inner.Header, inner.Body), nil
 }
 
-// firstPrediction reads the first prediction, in place.
 func firstPrediction(raw []byte) (Response, error) {
 	if !utf8.Valid(raw) {
 		return Response{}, errors.New("it is not UTF-8")
@@ -234,11 +220,9 @@ func firstPrediction(raw []byte) (Response, error) {
 	return ParseResponse(jsonfield.Text(first))
 }
 
-// maxExcerpt bounds the part of an answer that is shown if it is not an error of MLflow's.
 const maxExcerpt = 1 << 10
 
-// openAIRefusal converts an endpoint's error to an OpenAI error body. It uses the endpoint's own OpenAI
-// object, or MLflow's message, or the beginning of the text.
+// openAIRefusal prefers the endpoint's own OpenAI object, then MLflow's message, then the beginning of the text.
 func openAIRefusal(status int, raw []byte) []byte {
 	var body struct {
 		Code    string          `json:"error_code"`
@@ -249,7 +233,7 @@ func openAIRefusal(status int, raw []byte) []byte {
 	if err := json.Unmarshal(raw, &body); err != nil {
 		body.Message = ""
 	} else if json.Unmarshal(body.OpenAI, &given) == nil && given.Message != "" {
-		out, _ := json.Marshal(map[string]json.RawMessage{"error": body.OpenAI}) // it was valid before
+		out, _ := json.Marshal(map[string]json.RawMessage{"error": body.OpenAI})
 		return out
 	}
 	made := &api.Error{Message: body.Message, Code: body.Code, Type: "api_error"}
@@ -260,11 +244,10 @@ func openAIRefusal(status int, raw []byte) []byte {
 	if status < 500 {
 		made.Type = "invalid_request_error"
 	}
-	out, _ := made.MarshalJSON() // strings always marshal
+	out, _ := made.MarshalJSON()
 	return out
 }
 
-// memoryAnswer returns an answer whose body is in memory.
 func memoryAnswer(r *http.Request, status int, header http.Header, body []byte) *http.Response {
 	if utf8.Valid(body) { // a stock server may leave the header of a compressed body; no compressed body is UTF-8
 		header.Del("Content-Encoding")

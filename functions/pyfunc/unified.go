@@ -16,11 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// errTimeout is the cause of the end of a call at its time limit.
 var errTimeout = errors.New("the call's time limit")
 
-// serveUnified sends a request of the model's own API to its path and passes the
-// answer on.
 func (h *Handler) serveUnified(w http.ResponseWriter, r *http.Request, q *query) {
 	body := h.withModel(q.body, q.values["model"])
 	if bad := h.permit(r.Header, body); bad != nil {
@@ -39,12 +36,12 @@ func (h *Handler) serveUnified(w http.ResponseWriter, r *http.Request, q *query)
 	inner.RequestURI = inner.URL.RequestURI()
 	inner.Header = r.Header.Clone()
 	delete(inner.Header, "Accept-Encoding") // the answer is read here
-	delete(inner.Header, "Content-Length")  // the body's length differs
+	delete(inner.Header, "Content-Length")
 	inner.Body, inner.ContentLength, inner.TransferEncoding = newInnerBody(body), int64(len(body)), nil
 	err := h.call(out, inner)
 	switch {
 	case r.Context().Err() != nil:
-		panic(http.ErrAbortHandler) // the client has left
+		panic(http.ErrAbortHandler)
 	case errors.Is(context.Cause(ctx), errTimeout) && !out.sent:
 		clear(w.Header())
 		answer(w, http.StatusGatewayTimeout, "application/json", "Request processing time exceeded limit")
@@ -53,9 +50,8 @@ func (h *Handler) serveUnified(w http.ResponseWriter, r *http.Request, q *query)
 	}
 }
 
-// pathFor returns the path for a request: 1. a chat; 2. a completion; 3.
-// "input" is for embeddings, as in MLflow, or if another field is theirs; 4. a
-// field of a generation, or a list of objects, makes it a response.
+// pathFor returns the path for a request: 1. a chat; 2. a completion; 3. embeddings, as in MLflow; 4. a field of a generation, or a list
+// of objects, makes it a response.
 func pathFor(q *query) string {
 	switch {
 	case q.values["messages"] != nil: // 1.
@@ -69,7 +65,6 @@ func pathFor(q *query) string {
 	return "/v1/embeddings"
 }
 
-// withModel returns a body with the model's name, which it adds in front if the body has no field for it.
 func (h *Handler) withModel(body, given []byte) []byte {
 	if h.cfg.Model == "" || !slices.Contains([]string{"", "null", `""`}, string(given)) {
 		return body
@@ -79,34 +74,29 @@ func (h *Handler) withModel(body, given []byte) []byte {
 		return jsonfield.Set(body, "model", model)
 	}
 	before, behind, _ := bytes.Cut(body, []byte("{"))
-	return slices.Concat(before, []byte(`{"model":`), model, []byte(","), behind) // the object has members
+	return slices.Concat(before, []byte(`{"model":`), model, []byte(","), behind)
 }
 
 const cutShort = "the runtime cut its answer short"
 
-// maxError bounds the part of the runtime's error that is read.
 const maxError = 64 << 10
 
-// reply passes an answer of Next on. An error gets MLflow's shape, a stream that
-// was asked for gets AgentServer's, and everything else is unchanged.
+// reply passes an answer of Next on. An error gets MLflow's shape, a stream that was asked for AgentServer's.
 type reply struct {
 	w      http.ResponseWriter
 	stream bool
 	timer  *time.Timer // ends the call unless a stream begins; nil: no limit
 
-	status int     // 0: nothing was written
-	sent   bool    // the client has seen it
-	failed []byte  // the body of an error
+	status int // 0: nothing was written
+	sent   bool
+	failed []byte
 	events *events // not nil: a stream of events
 }
 
-// Header returns the answer's header.
 func (a *reply) Header() http.Header { return a.w.Header() }
 
-// Unwrap is for [http.ResponseController].
 func (a *reply) Unwrap() http.ResponseWriter { return a.w }
 
-// WriteHeader sets the status.
 func (a *reply) WriteHeader(status int) {
 	if status < 200 {
 		a.w.WriteHeader(status)
@@ -130,7 +120,6 @@ func (a *reply) WriteHeader(status int) {
 	a.w.WriteHeader(status)
 }
 
-// Write writes a part of the body.
 func (a *reply) Write(p []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
 	switch {
@@ -148,19 +137,17 @@ func (a *reply) Write(p []byte) (int, error) {
 	return a.w.Write(p)
 }
 
-// Flush sends the written bytes.
 func (a *reply) Flush() {
 	if !a.sent {
 		return
 	}
-	_ = http.NewResponseController(a.w).Flush() // the next write notices a client that left
+	_ = http.NewResponseController(a.w).Flush()
 }
 
-// endReply ends an answer after Next has ended: 1. a stream, with or without an
-// error; 2. an error is translated; 3. anything else stays as Next wrote it.
+// endReply ends an answer after Next has ended: 1. a stream; 2. an error; 3. anything else stays as Next wrote it.
 func (h *Handler) endReply(a *reply, err error) {
 	if err == nil {
-		a.WriteHeader(http.StatusOK) // as a server does for a handler that wrote nothing
+		a.WriteHeader(http.StatusOK)
 	}
 	switch {
 	case a.events != nil: // 1.
@@ -169,7 +156,7 @@ func (h *Handler) endReply(a *reply, err error) {
 			why = cutShort
 		}
 		if out := a.events.finish(why); len(out) > 0 {
-			_, _ = a.w.Write(out) // the client may have left
+			_, _ = a.w.Write(out)
 			a.Flush()
 		}
 	case a.status >= 400: // 2.
@@ -183,8 +170,6 @@ func (h *Handler) endReply(a *reply, err error) {
 	}
 }
 
-// translate writes the runtime's error in MLflow's shape, with the OpenAI
-// error object beside it.
 func (h *Handler) translate(a *reply) {
 	head := a.w.Header()
 	head.Del("Content-Encoding")
@@ -196,8 +181,8 @@ func (h *Handler) translate(a *reply) {
 	if json.Unmarshal(a.failed, &body) == nil && json.Unmarshal(body.Error, &object) == nil && object.Message != "" {
 		f.Message = object.Message
 	} else {
-		raw, _ := api.Errorf(a.status, "", "%s", f.Message).MarshalJSON() // strings always marshal
-		_ = json.Unmarshal(raw, &body)                                    // we have just written it
+		raw, _ := api.Errorf(a.status, "", "%s", f.Message).MarshalJSON()
+		_ = json.Unmarshal(raw, &body)
 	}
 	f.OpenAI = body.Error
 	fail(a.w, f)

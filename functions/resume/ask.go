@@ -11,7 +11,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// maxAnswer bounds vLLM's answers to our own requests, which hold at most a prompt's IDs.
 const maxAnswer = 16 << 20
 
 // ask sends vLLM a request of our own. It returns an answer other than 200.
@@ -37,8 +36,8 @@ func (x *exchange) ask(path string, body []byte, into any) (refused *http.Respon
 	return nil, nil
 }
 
-// prompt returns the tokens of the request's prompt, and vLLM's details about them from its usage. instead is the answer for the client
-// if vLLM refuses, or the prompt is not the stream's.
+// prompt returns the tokens of the request's prompt, and vLLM's details about them from its usage. instead is the client's answer if vLLM
+// refuses, or the prompt is not the stream's.
 func (x *exchange) prompt(s *stream) (tokens []int64, details json.RawMessage, instead *http.Response, err error) {
 	body := x.body
 	for _, name := range []string{"stream_options", "max_completion_tokens", "min_tokens", "stream_interval", "request_id"} {
@@ -77,7 +76,7 @@ type refusal struct{ path, status string }
 
 func (r *refusal) Error() string { return "vLLM's answer at " + r.path + " is " + r.status }
 
-// answered sends vLLM a request that it refuses only if the state is not its own: then the error is a [*refusal].
+// answered sends vLLM a request that it refuses, by a [*refusal], only if the state is not its own.
 func (x *exchange) answered(path string, body []byte, into any) error {
 	refused, err := x.ask(path, body, into)
 	if refused == nil {
@@ -95,12 +94,12 @@ const (
 	maxCharacter = 8  // the most tokens of one character
 )
 
-// incomplete returns how many of the last tokens are an incomplete character; made of all tokens are the answer's. A detokenizer decodes
-// them to a replacement character, and vLLM holds them back. Negative: too many.
+// incomplete returns how many of the last tokens are an incomplete character, which a detokenizer decodes to a replacement character and
+// vLLM holds back; made of all tokens are the answer's. Negative: too many.
 func (x *exchange) incomplete(tokens []int64, made int) (int, error) {
 	for n := range min(made, maxCharacter) {
 		end := len(tokens) - n
-		body, _ := json.Marshal(map[string]any{"model": x.asked.model, "tokens": tokens[max(0, end-window):end]}) // numbers and a string always marshal
+		body, _ := json.Marshal(map[string]any{"model": x.asked.model, "tokens": tokens[max(0, end-window):end]})
 		var answer struct {
 			Prompt *string `json:"prompt"`
 		}

@@ -20,11 +20,11 @@ type events struct {
 	body io.ReadCloser
 	from *bufio.Reader
 	chat bool
-	out  []byte // for the reader
-	err  error  // after out
+	out  []byte
+	err  error // after out
 
 	stream stream
-	fresh  bool   // no chunk has come
+	fresh  bool
 	why    string // why the state is not reported
 	opened bool   // the first piece was sent
 
@@ -41,10 +41,8 @@ func newEvents(body io.ReadCloser, chat bool) *events {
 // maxEvent bounds one event: the first one has the IDs of the whole prompt.
 const maxEvent = 16 << 20
 
-// Close implements [io.Closer].
 func (e *events) Close() error { return e.body.Close() }
 
-// Read implements [io.Reader].
 func (e *events) Read(p []byte) (int, error) {
 	for len(e.out) == 0 && e.err == nil {
 		e.next()
@@ -57,7 +55,6 @@ func (e *events) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// peek reads until there is something to read.
 func (e *events) peek() {
 	for len(e.out) == 0 && e.err == nil {
 		e.next()
@@ -111,7 +108,6 @@ func (e *events) event() (event []byte, err error) {
 	}
 }
 
-// choice is the relevant part of an event.
 type choice struct {
 	raw     []byte
 	tokens  []int64
@@ -121,7 +117,7 @@ type choice struct {
 	strange bool // it has fields that plain text lacks
 }
 
-// chunk handles the data of an event. It returns the client's data and the piece of the state; empty: none.
+// chunk returns an event's data for the client, and the piece of the state; empty: none.
 func (e *events) chunk(data []byte) (changed []byte, told string, err error) {
 	if what, failed := jsonfield.Find(data, "error"); failed && string(what) != "null" {
 		if serious(what) && !e.fresh && e.why == "" {
@@ -165,7 +161,6 @@ func (e *events) chunk(data []byte) (changed []byte, told string, err error) {
 	return without(data, c.raw), told, nil
 }
 
-// open reads the stream's own fields from its first chunk.
 func (e *events) open(data []byte, c *choice) {
 	ids, found := jsonfield.Find(data, "prompt_token_ids")
 	if !found && c != nil {
@@ -181,7 +176,7 @@ func (e *events) open(data []byte, c *choice) {
 		Created int64  `json:"created"`
 		Model   string `json:"model"`
 	}
-	_ = json.Unmarshal(data, &own) // the fields were found in it, so it is an object; a field of another type is empty
+	_ = json.Unmarshal(data, &own) // an object; a field of another type is empty
 	e.stream.id, e.stream.created, e.stream.model = own.ID, own.Created, own.Model
 	if len(own.ID) > maxName || len(own.Model) > maxName {
 		e.why = "its id is too long"
@@ -190,7 +185,6 @@ func (e *events) open(data []byte, c *choice) {
 	e.stream.prompt, e.stream.digest = len(tokens), digest(tokens)
 }
 
-// readChoice reads a choice; chat: of a chat.
 func readChoice(item []byte, chat bool) *choice {
 	c := &choice{raw: item, finish: []byte("null"), stopped: []byte("null")}
 	if ids, found := jsonfield.Find(item, "token_ids"); found {
@@ -222,7 +216,6 @@ func readChoice(item []byte, chat bool) *choice {
 	return c
 }
 
-// empty reports whether a value means nothing.
 func empty(value []byte) bool {
 	switch string(value) {
 	case "null", "[]", `""`:
@@ -256,7 +249,6 @@ func without(data, item []byte) []byte {
 	return jsonfield.Set(data, "choices", append(append([]byte{'['}, item...), ']'))
 }
 
-// again converts a chunk of the rest into one of the stream.
 func (e *events) again(data []byte, c *choice) []byte {
 	if e.chat {
 		usage, _ := jsonfield.Find(e.count(data), "usage")
@@ -270,7 +262,7 @@ func (e *events) count(data []byte) []byte {
 	if !e.resumed {
 		return data
 	}
-	id, _ := json.Marshal(e.stream.id) // a string always marshals
+	id, _ := json.Marshal(e.stream.id)
 	data = jsonfield.Set(data, "id", id)
 	data = jsonfield.Set(data, "created", strconv.AppendInt(nil, e.stream.created, 10))
 	if e.chat {
@@ -315,7 +307,7 @@ func (s *stream) envelope(chat bool, choices, usage []byte) []byte {
 	if chat {
 		object = "chat.completion.chunk"
 	}
-	id, _ := json.Marshal(s.id) // strings always marshal
+	id, _ := json.Marshal(s.id)
 	model, _ := json.Marshal(s.model)
 	out := fmt.Appendf(nil, `{"id":%s,"object":%q,"created":%d,"model":%s,"choices":%s`, id, object, s.created, model, choices)
 	if len(usage) > 0 && string(usage) != "null" {

@@ -11,19 +11,18 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// repository matches a name of the Hugging Face hub.
 var repository = lazyregexp.New(`^[\w-][\w.-]*(/[\w-][\w.-]*)?$`)
 
 var commit = lazyregexp.New(`^[0-9a-f]{40}$`)
 
-// elsewhere are options and variables of vLLM that change the meaning of a model's name, or the place of its files.
+// Options and variables of vLLM that change the meaning of a model's name, or the place of its files.
 var (
 	elsewhere         = []string{"--hf-config-path", "--config-format", "--hf-overrides"}
 	elsewhereVariable = []string{"VLLM_USE_MODELSCOPE", "TRANSFORMERS_CACHE", "PYTORCH_TRANSFORMERS_CACHE"}
 )
 
-// snapshot returns the folder with vLLM's files of a model that it knows by name: the commit's folder in the hub's cache, which vLLM has
-// filled when it started (huggingface_hub, "Understand caching"). Empty: unknown.
+// snapshot returns the folder with vLLM's files of a model that it knows by name: the commit's folder in the hub's cache
+// (huggingface_hub, "Understand caching"). Empty: unknown.
 func snapshot(known Model) string {
 	set := slices.Concat(os.Environ(), known.Env)
 	env := func(name string) string { return process.Variable(set, name) }
@@ -63,7 +62,7 @@ func snapshot(known Model) string {
 	return folder
 }
 
-// option returns the last value of a vLLM option, in either spelling; empty: it has none.
+// option returns the last value, in either spelling.
 func option(args []string, name string) (last string) {
 	for i, arg := range args {
 		key, value, given := strings.Cut(arg, "=")

@@ -20,18 +20,15 @@ import (
 
 // Model describes the model that the function's vLLM serves.
 type Model struct {
-	// Name is the declared reference, and Path the one that vLLM was started with: a folder of files, or a name that vLLM resolves
-	// itself.
+	// Name is the declared reference, and Path the one that vLLM was started with: a folder, or a name that vLLM resolves itself.
 	Name, Path string
-	// Starts is how often vLLM was started.
-	Starts uint64
+	Starts     uint64
 	// Args and Env are the user's options.
 	Args, Env []string
 	// Attached says that somebody else starts vLLM, with unknown options.
 	Attached bool
 }
 
-// model is the part of a [Model] that matters for a request.
 type model struct {
 	mark  string
 	most  int  // of an answer's tokens if the request sets no limit; 0: as many as fit
@@ -44,7 +41,7 @@ var parsers = []string{"--reasoning-parser", "--reasoning-parser-plugin", "--ena
 // model returns the model's properties that affect the request's tokens. why says why its stream can't be continued:
 //
 //  1. It is unknown how vLLM was started.
-//  2. An option enables a reasoning parser, or may do so.
+//  2. An option enables a parser of the answer, or may do so.
 //  3. The model's own defaults have a penalty that counts only the answer.
 //  4. The answer's length limit is unknown: the request has none, and only vLLM has the model's files.
 //  5. The content of its adapter is unknown.
@@ -83,7 +80,7 @@ func (t *Transport) model(a *asked, begins bool) (m model, why string) {
 	return m, ""
 }
 
-// firstOf returns the first option of args that is one of names, in either spelling.
+// firstOf returns the first option that is one of names, in either spelling.
 func firstOf(args, names []string) string {
 	for _, arg := range args {
 		name, _, _ := strings.Cut(arg, "=")
@@ -95,7 +92,6 @@ func firstOf(args, names []string) string {
 	return ""
 }
 
-// generation is the relevant part of a model's generation_config.json.
 type generation struct {
 	Most      int     `json:"max_new_tokens"`
 	Presence  float64 `json:"presence_penalty"`
@@ -104,7 +100,7 @@ type generation struct {
 	why       string // the part that streams can't be continued with
 }
 
-// defaults reads it from the model's folder, as vLLM does; folder is empty if unknown.
+// defaults reads the model's generation_config.json as vLLM does; folder is empty if unknown.
 func defaults(args []string, folder string) (g generation) {
 	switch option(args, "--generation-config") {
 	case "vllm":
@@ -127,7 +123,6 @@ func defaults(args []string, folder string) (g generation) {
 	return g
 }
 
-// seen is a record of the files that vLLM was started with.
 type seen struct {
 	starts  uint64
 	path    string
@@ -140,8 +135,8 @@ type seen struct {
 // patience is how long new streams rely on the last check of the files: a folder may be on a slow file system.
 const patience = 10 * time.Second
 
-// look identifies the model's files by their content. They are read once per start. Files that are modified later are not those that
-// vLLM computes with.
+// look identifies the model's files by their content, once per start. Files that are modified later are not those that vLLM computes
+// with.
 func (t *Transport) look(known Model, begins bool) (seen, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -193,7 +188,7 @@ const (
 	edge     = 64 << 10 // of a file at each end
 )
 
-// files hashes a folder without reading large files: names, sizes, and the bytes at both ends.
+// files hashes names, sizes, and the bytes at both ends of files.
 func files(h hash.Hash, root string) error {
 	return each(root, func(name, path string, info fs.FileInfo) error {
 		f, err := os.Open(path)
@@ -220,7 +215,7 @@ func each(root string, see func(name, path string, info fs.FileInfo) error) erro
 		if n++; n > maxFiles {
 			return fmt.Errorf("more than %d files", maxFiles)
 		}
-		name, _ := filepath.Rel(root, path) // path begins with it
+		name, _ := filepath.Rel(root, path)
 		return see(name, path, info)
 	})
 }

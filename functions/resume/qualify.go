@@ -10,19 +10,17 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// The paths whose streams can be continued.
 const (
 	pathChat = "/v1/chat/completions"
 	pathText = "/v1/completions"
 )
 
-// asked is a request whose stream can be continued.
 type asked struct {
 	chat  bool
 	model string
-	usage bool // the stream ends with its usage
-	least int  // min_tokens
-	most  int  // max_tokens; -1: the request has none
+	usage bool
+	least int
+	most  int // max_tokens; -1: the request has none
 	rest  map[string]json.RawMessage
 }
 
@@ -34,10 +32,9 @@ const (
 	prompt              // affects only the prompt, whose tokens are known, or nothing
 	goes                // both paths have it, with the same meaning from any token on
 	own                 // see qualify
-	zero                // only with a neutral value: null, false, 0, an empty string or list
+	zero                // only with a neutral value
 )
 
-// fields are the known fields of requests.
 var fields = named(map[kind]string{
 	own: `model stream stream_options max_tokens max_completion_tokens min_tokens messages prompt n best_of seed temperature tools
 		tool_choice response_format`,
@@ -49,7 +46,6 @@ var fields = named(map[kind]string{
 		metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention request_id length_penalty`,
 })
 
-// named returns the kinds by the names in their texts.
 func named(texts map[kind]string) map[string]kind {
 	all := map[string]kind{}
 	for k, text := range texts {
@@ -63,13 +59,11 @@ func named(texts map[kind]string) map[string]kind {
 // qualify decides whether the stream of a request can be continued exactly; why says why not:
 //
 //  1. It must be a stream of one text, and of text alone.
-//  2. Nothing may parse the answer: no tool may be called. (The function ensures that there is no reasoning parser, see [Config].)
-//  3. A token must depend only on those before it: no penalty that counts only the answer, no grammar, and no seed, except for
-//     greedy sampling.
+//  2. Nothing may parse the answer: no tool may be called.
+//  3. A token must depend only on those before it: no penalty that counts only the answer, no grammar, and no seed, except for greedy
+//     sampling.
 //  4. Only incomplete characters may be held back, and only text may be reported of tokens.
 //  5. All other fields must have the same meaning for a prompt of IDs.
-//
-// vLLM itself reports errors in a request.
 func qualify(path string, body []byte) (a *asked, why string) {
 	all := map[string]json.RawMessage{}
 	if json.Unmarshal(body, &all) != nil || string(all["stream"]) != "true" {
@@ -114,7 +108,7 @@ func (a *asked) takes(name string, value json.RawMessage, all map[string]json.Ra
 		return a.chat && json.Unmarshal(value, &a.most) == nil && a.most > 0
 	case "max_tokens":
 		if other := string(all["max_completion_tokens"]); a.chat && other != "" && other != "null" {
-			return true // max_completion_tokens counts
+			return true
 		}
 		return json.Unmarshal(value, &a.most) == nil && a.most > 0
 	case "min_tokens":

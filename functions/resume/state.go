@@ -12,8 +12,8 @@ import (
 
 // A state is a list of pieces, separated by semicolons, one for each event that was sent:
 //
-//   - The first one begins with the stream's own fields, each followed by a colon: this package's word, ID, time, model, mark, the
-//     number of the prompt's tokens and their digest.
+//   - The first one begins with the stream's own fields, each followed by a colon: word, ID, time, model, mark, the number of the
+//     prompt's tokens and their digest.
 //   - Then come the event's tokens, separated by commas, or a minus if it has none.
 //   - "N<" before them: the last N tokens before were generated again.
 //   - "f" before that: the answer has ended with the event.
@@ -25,10 +25,10 @@ type stream struct {
 	created int64
 	model   string
 	mark    string
-	prompt  int // tokens
+	prompt  int
 	digest  string
 
-	tokens   []int64 // of the answer
+	tokens   []int64
 	finished bool
 	counted  bool // the usage was sent
 	lost     bool // it can't be continued
@@ -42,7 +42,6 @@ func digest(tokens []int64) string {
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// head returns the beginning of the first piece.
 func (s *stream) head() string {
 	return strings.Join([]string{word, url.QueryEscape(s.id), strconv.FormatInt(s.created, 10), url.QueryEscape(s.model), s.mark, strconv.Itoa(s.prompt), s.digest, ""}, ":")
 }
@@ -68,14 +67,12 @@ func piece(tokens []int64, dropped int, finished bool) string {
 	return string(b)
 }
 
-// Bounds of a state.
 const (
 	maxName   = 256     // of an id or a model
 	maxPrompt = 1 << 30 // tokens: small enough for sums
 	maxToken  = 1 << 31 // above any id
 )
 
-// parse reads a state.
 func parse(text string) (s *stream, ok bool) {
 	parts := strings.SplitN(text, ":", 8)
 	if len(parts) != 8 || parts[0] != word {

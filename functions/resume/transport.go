@@ -22,18 +22,15 @@ import (
 
 // Config configures a [Transport].
 type Config struct {
-	// Next reaches vLLM.
 	Next http.RoundTripper
-	// Model returns the knowledge of the served model, at each request.
+	// Model is called at each request.
 	Model func() Model
-	// Adapter returns the folder of an adapter by its name, empty if unknown; found reports whether there is such an adapter. nil: there
-	// are none.
+	// Adapter returns the folder of an adapter, empty if unknown; nil: there are none.
 	Adapter func(name string) (path string, found bool)
-	// Logger; nil: none.
-	Logger *slog.Logger
+	Logger  *slog.Logger
 }
 
-// Transport passes clients' requests to vLLM, and reports the state of their streams if the activator has asked for it.
+// Transport passes clients' requests to vLLM, and reports the state of their streams if the activator asks for it.
 type Transport struct {
 	cfg  Config
 	deaf atomic.Bool // this vLLM does not report token IDs
@@ -50,7 +47,6 @@ func New(cfg Config) *Transport {
 	return &Transport{cfg: cfg}
 }
 
-// notTold is the reason for a vLLM that is too old.
 const notTold = "this version of vLLM does not tell the ids of tokens"
 
 // RoundTrip implements [http.RoundTripper]. If the state was asked for and can't be reported, the answer's header [control.HeaderState]
@@ -93,7 +89,6 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	return x.begin()
 }
 
-// untold sets the reason why the state of an answer's stream is not reported.
 func untold(resp *http.Response, why string) *http.Response {
 	if resp != nil {
 		resp.Header[control.HeaderState] = []string{why}
@@ -109,7 +104,6 @@ func readBody(in *http.Request) ([]byte, error) {
 	return io.ReadAll(in.Body)
 }
 
-// exchange is one request whose state was asked for.
 type exchange struct {
 	*Transport
 	in    *http.Request
@@ -118,7 +112,6 @@ type exchange struct {
 	model model
 }
 
-// send sends a request to vLLM, with the client's headers.
 func (x *exchange) send(path string, body []byte) (*http.Response, error) {
 	r := x.in.Clone(x.in.Context())
 	delete(r.Header, control.HeaderState)
@@ -135,12 +128,10 @@ func (x *exchange) send(path string, body []byte) (*http.Response, error) {
 	return x.cfg.Next.RoundTrip(r)
 }
 
-// streams reports whether an answer is a readable stream.
 func streams(resp *http.Response) bool {
 	return resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Encoding") == "" && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
 }
 
-// begin sends a request whose stream begins.
 func (x *exchange) begin() (*http.Response, error) {
 	resp, err := x.send(x.in.URL.Path, jsonfield.Set(x.body, "return_token_ids", []byte("true")))
 	if err != nil || !streams(resp) {
@@ -159,7 +150,7 @@ func (x *exchange) begin() (*http.Response, error) {
 	return resp, nil
 }
 
-// goOn answers a request with the rest of a stream. why is the reason to refuse it, or empty.
+// why is the reason to refuse the request, or empty.
 func (x *exchange) goOn(state, why string) (*http.Response, error) {
 	s, ok := parse(state)
 	switch {
@@ -203,7 +194,6 @@ func (x *exchange) goOn(state, why string) (*http.Response, error) {
 	return resp, nil
 }
 
-// unknown answers a stream after vLLM refused or failed to answer our own request.
 func (x *exchange) unknown(err error) (*http.Response, error) {
 	var no *refusal
 	if errors.As(err, &no) {
@@ -213,18 +203,17 @@ func (x *exchange) unknown(err error) (*http.Response, error) {
 }
 
 func (x *exchange) refuse(why string) *http.Response {
-	text, _ := json.Marshal(map[string]any{"error": map[string]any{ // strings always marshal
+	text, _ := json.Marshal(map[string]any{"error": map[string]any{
 		"message": "the answer was cut, and another instance does not go on with it: " + why, "type": "invalid_request_error", "param": nil, "code": api.CodeStreamCut}})
 	return x.made(http.StatusBadRequest, "application/json", text)
 }
 
-// made returns an answer without vLLM.
 func (x *exchange) made(status int, kind string, text []byte) *http.Response {
 	return &http.Response{StatusCode: status, Status: strconv.Itoa(status) + " " + http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(bytes.NewReader(text)), ContentLength: int64(len(text)), Request: x.in}
 }
 
-// ended returns the end of an answer all of whose tokens were generated.
+// ended answers with the end of a stream all of whose tokens were generated.
 func (x *exchange) ended(s *stream) *http.Response {
 	var out []byte
 	event := func(piece string, body []byte) {
@@ -239,7 +228,6 @@ func (x *exchange) ended(s *stream) *http.Response {
 	return x.made(http.StatusOK, "text/event-stream; charset=utf-8", append(out, "data: [DONE]\n\n"...))
 }
 
-// rest returns the request for the rest.
 func (x *exchange) rest(s *stream, tokens []int64, left int) []byte {
 	body := map[string]any{"model": x.asked.model, "prompt": tokens, "max_tokens": left, "stream": true, "return_token_ids": true}
 	for name, value := range x.asked.rest {
@@ -248,6 +236,6 @@ func (x *exchange) rest(s *stream, tokens []int64, left int) []byte {
 	if least := x.asked.least - len(s.tokens); least > 0 {
 		body["min_tokens"] = least
 	}
-	text, _ := json.Marshal(body) // its parts were read from JSON
+	text, _ := json.Marshal(body)
 	return text
 }

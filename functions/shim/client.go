@@ -25,21 +25,18 @@ import (
 
 // ClientConfig configures a [Client].
 type ClientConfig struct {
-	// Command is the shim's command line: a program and arguments that end in [Args].
+	// Command ends in [Args].
 	Command []string
-	// Env is the shim's own environment; nil: empty. The runtime's comes with its start.
-	Env []string
+	Env     []string
 	// Socket is the path where other workers of the instance join, in a folder that only this user can enter. Only the leader, which
 	// holds a lock, may call Open with it. Empty: there are no others.
 	Socket string
-	// Lines receives the output of an adopted runtime: the last earlier lines, and all new ones. Nil: output is dropped.
-	Lines func([]byte)
-	// Logger; nil: none.
+	// Lines receives the output of an adopted runtime: the last earlier lines, and all new ones.
+	Lines  func([]byte)
 	Logger *slog.Logger
 }
 
-// Client is the leading function's side of a shim. Its methods are safe for many goroutines and fit a [supervise.Config]: Start, Adopt,
-// Save. A dead shim is replaced at the next Start.
+// Client is the leading function's side of a shim. Its methods are safe for many goroutines. A dead shim is replaced at the next Start.
 type Client struct {
 	cfg ClientConfig
 
@@ -48,10 +45,9 @@ type Client struct {
 	final bool // the last note says that the instance is gone
 }
 
-// waitForOld is the pause between two checks of a shim whose instance was stopped and that still has connections.
 const waitForOld = 20 * time.Millisecond
 
-// Open starts a shim, or joins the one at cfg.Socket. If that shim's instance was stopped for good, Open first waits until it has ended.
+// Open starts a shim, or joins the one at cfg.Socket. If that one's instance was stopped for good, Open first waits until it has ended.
 func Open(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if len(cfg.Command) == 0 {
 		return nil, errors.New("shim: no command line to start one")
@@ -65,7 +61,7 @@ func Open(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	c := &Client{cfg: cfg}
 	if err := c.connect(ctx); err != nil {
 		if c.link != nil {
-			_ = c.link.conn.Close() // not an orderly leave: the shim is of no use, and is killed
+			_ = c.link.conn.Close() // no orderly leave: the shim is of no use, and is killed
 			<-c.link.gone
 		}
 		return nil, err
@@ -96,7 +92,6 @@ func (c *Client) connect(ctx context.Context) error {
 	return c.spawn(ctx)
 }
 
-// markFile returns the path of the file with the mark of the last shim at the socket.
 func (c *Client) markFile() string { return c.cfg.Socket + ".mark" }
 
 // clearUp removes the remains of a shim whose death nobody saw: its socket, and its runtime's processes.
@@ -114,10 +109,8 @@ func (c *Client) clearUp() error {
 	return nil
 }
 
-// markKey begins the mark, which the runtime and its descendants have in their environment.
 const markKey = "ROUSE_SHIM="
 
-// newMark creates a mark, and saves it for later workers.
 func (c *Client) newMark() (string, error) {
 	mark := markKey + rand.Text()
 	if c.cfg.Socket == "" {
@@ -129,7 +122,7 @@ func (c *Client) newMark() (string, error) {
 	return mark, nil
 }
 
-// spawn starts a shim. If others may join, it returns once they can.
+// spawn returns once others can join.
 func (c *Client) spawn(ctx context.Context) error {
 	mark, err := c.newMark()
 	if err != nil {
@@ -143,7 +136,7 @@ func (c *Client) spawn(ctx context.Context) error {
 		Path: c.cfg.Command[0], Args: c.cfg.Command[1:], Env: c.cfg.Env, Stdin: theirs, Outlives: true,
 		Lines: func(line []byte) { c.cfg.Logger.Warn("shim: " + string(line)) },
 	})
-	_ = theirs.Close() // the shim has its own
+	_ = theirs.Close()
 	if err != nil {
 		_ = ours.Close()
 		return fmt.Errorf("shim: %w", err)
@@ -166,7 +159,7 @@ func pair() (ours net.Conn, theirs *os.File, err error) {
 		return nil, nil, fmt.Errorf("make a socket pair: %w", err)
 	}
 	own, theirs := os.NewFile(uintptr(fds[0]), "shim"), os.NewFile(uintptr(fds[1]), "function")
-	defer own.Close() // FileConn copies it
+	defer own.Close()
 	ours, err = net.FileConn(own)
 	if err != nil {
 		_ = theirs.Close()
@@ -175,7 +168,7 @@ func pair() (ours net.Conn, theirs *os.File, err error) {
 	return ours, theirs, nil
 }
 
-// live returns the connection to a living shim; it starts another one once nothing of a dead one is left.
+// live replaces a dead shim, once nothing of it is left.
 func (c *Client) live() (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,7 +183,7 @@ func (c *Client) live() (*link, error) {
 	return c.link, nil
 }
 
-// Start starts the runtime below the shim. It fails as [process.Start] does.
+// Start fails as [process.Start] does.
 func (c *Client) Start(s process.Spec) (supervise.Child, error) {
 	child, err := c.start(s)
 	if err != nil {
@@ -226,7 +219,7 @@ func (c *Client) start(s process.Spec) (*Child, error) {
 	return child, err
 }
 
-// Adopt returns what another leader has left: its runtime, if one runs, and its note. It returns false if there is none.
+// Adopt returns what another leader has left: its runtime, if one runs, and its note; false: nothing.
 func (c *Client) Adopt() (supervise.Child, runtime.Launch, supervise.Note, bool) {
 	c.mu.Lock()
 	l := c.link
@@ -244,13 +237,12 @@ func (c *Client) Adopt() (supervise.Child, runtime.Launch, supervise.Note, bool)
 	return child, n.Launch(), n, found
 }
 
-// Save saves a note for the next leader.
 func (c *Client) Save(n supervise.Note) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.final = n.State == api.Gone
 	if c.cfg.Socket == "" {
-		return // there is no next leader
+		return
 	}
 	raw, err := json.Marshal(n)
 	if err == nil {
@@ -261,7 +253,6 @@ func (c *Client) Save(n supervise.Note) {
 	}
 }
 
-// Peers returns the number of other workers that could take over.
 func (c *Client) Peers() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,15 +268,15 @@ func (c *Client) Final() bool {
 
 const closeTime = 5 * time.Second
 
-// Close leaves the shim, which ends, with the runtime, if no other worker is connected. If the last note says that the instance is gone,
-// the other workers are told to end.
+// Close leaves the shim, which ends, with the runtime, if no other worker is connected. If [Client.Final], the other workers are told to
+// end.
 func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.final && c.cfg.Socket != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 		defer cancel()
-		_, _ = c.link.ask(ctx, message{Call: callEnd}) // a dead shim needs no call: the others notice
+		_, _ = c.link.ask(ctx, message{Call: callEnd})
 	}
 	alone := c.link.peers.Load() == 0
 	c.link.leave()
@@ -299,15 +290,15 @@ func (c *Client) Close() {
 	}
 }
 
-// Child is the leader's handle of a runtime below a shim; it is a [supervise.Child].
+// Child is the leader's handle of a runtime below a shim, as a [process.Child].
 type Child struct {
 	link  *link
 	lines func([]byte)
-	pid   int // written before it is shared
+	pid   int
 
 	once   sync.Once
-	exited chan struct{} // closed by end
-	status string        // written before exited is closed
+	exited chan struct{}
+	status string
 }
 
 func newChild(l *link, lines func([]byte)) *Child {
@@ -321,13 +312,10 @@ func (c *Child) end(status string) {
 	})
 }
 
-// PID returns the runtime's process ID.
 func (c *Child) PID() int { return c.pid }
 
-// Exited returns a channel that is closed once nothing of the runtime is left.
 func (c *Child) Exited() <-chan struct{} { return c.exited }
 
-// Status says how it ended; empty before that.
 func (c *Child) Status() string {
 	select {
 	case <-c.exited:
@@ -337,18 +325,15 @@ func (c *Child) Status() string {
 	}
 }
 
-// Stop asks it to end, has it killed after grace and blocks until it is gone.
 func (c *Child) Stop(grace time.Duration) {
-	_ = c.link.send(message{Call: callStop, PID: c.pid, Grace: grace}) // without a shim it has ended
+	_ = c.link.send(message{Call: callStop, PID: c.pid, Grace: grace})
 	<-c.exited
 }
 
-// Kill has it killed and returns at once.
-func (c *Child) Kill() { _ = c.link.send(message{Call: callKill, PID: c.pid}) } // likewise
+func (c *Child) Kill() { _ = c.link.send(message{Call: callKill, PID: c.pid}) }
 
 const askTime = 30 * time.Second
 
-// Memory is like process.Process's.
 func (c *Child) Memory() (all api.Bytes, shared api.SharedMemory, err error) {
 	m, err := c.ask(callMemory)
 	if m.Shared != nil {
@@ -357,7 +342,6 @@ func (c *Child) Memory() (all api.Bytes, shared api.SharedMemory, err error) {
 	return api.Bytes(m.Bytes), shared, err
 }
 
-// CPU is like process.Process's.
 func (c *Child) CPU() (time.Duration, error) {
 	m, err := c.ask(callCPU)
 	return m.Time, err

@@ -15,18 +15,17 @@ import (
 )
 
 const (
-	helloTime = 30 * time.Second // for a shim to answer a join
-	writeTime = 10 * time.Second // for it to read
+	helloTime = 30 * time.Second
+	writeTime = 10 * time.Second
 )
 
-// errGone says that the shim has ended.
 var errGone = errors.New("the shim of the runtime has ended")
 
 type link struct {
 	conn net.Conn
 	role role
-	proc *process.Process // the shim, if we started it
-	held *process.Held    // the shim, if we joined it
+	proc *process.Process // if we started it
+	held *process.Held    // if we joined it
 
 	peers atomic.Int64
 	ended chan struct{} // closed when the instance was stopped
@@ -36,14 +35,14 @@ type link struct {
 	writing sync.Mutex // held while a message is written
 
 	mu      sync.Mutex // guards the fields below
-	last    uint64     // id of a call
+	last    uint64
 	waiting map[uint64]chan message
 	started map[uint64]*Child // by the call that starts it
-	child   *Child            // running; nil: none
-	heir    *Child            // that ran when we joined
+	child   *Child
+	heir    *Child // that ran when we joined
 	hello   hello
 	mark    string
-	left    bool // we have closed the connection
+	left    bool
 }
 
 type role struct {
@@ -59,7 +58,6 @@ func newLink(conn net.Conn, as role) *link {
 	}
 }
 
-// join connects to the shim at a socket and returns once it has answered with its hello.
 func join(ctx context.Context, socket string, as role) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTime)
 	defer cancel()
@@ -86,16 +84,14 @@ func join(ctx context.Context, socket string, as role) (*link, error) {
 	return l, nil
 }
 
-// nobody reports whether an error of join means that there is no shim.
 func nobody(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, errGone) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// send sends a message without waiting for an answer.
 func (l *link) send(m message) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
-	_ = l.conn.SetWriteDeadline(time.Now().Add(writeTime)) // if it fails, so does the write
+	_ = l.conn.SetWriteDeadline(time.Now().Add(writeTime))
 	if err := json.NewEncoder(l.conn).Encode(m); err != nil {
 		_ = l.conn.Close() // half a message may be out; hear notices
 		return fmt.Errorf("%w (%w)", errGone, err)
@@ -103,8 +99,7 @@ func (l *link) send(m message) error {
 	return nil
 }
 
-// call sends a call whose answer comes by the channel. child is the runtime that the call starts, and runs from the answer on; nil:
-// none.
+// call sends a call whose answer comes by the channel. child is the runtime that it starts, or nil.
 func (l *link) call(m message, child *Child) (<-chan message, error) {
 	answers := make(chan message, 1) // from hear, which must not block
 	l.mu.Lock()
@@ -118,7 +113,6 @@ func (l *link) call(m message, child *Child) (<-chan message, error) {
 	return answers, l.send(m)
 }
 
-// ask is call and await.
 func (l *link) ask(ctx context.Context, m message) (message, error) {
 	answers, err := l.call(m, nil)
 	if err != nil {
@@ -141,7 +135,6 @@ func (l *link) await(ctx context.Context, answers <-chan message) (message, erro
 	}
 }
 
-// hear handles the shim's messages until the connection ends, and then cleans up.
 func (l *link) hear() {
 	in := json.NewDecoder(l.conn)
 	for {
@@ -151,7 +144,7 @@ func (l *link) hear() {
 		}
 		l.take(m)
 	}
-	_ = l.conn.Close() // already broken
+	_ = l.conn.Close()
 	close(l.broken)
 	l.clear()
 	close(l.gone)
@@ -185,7 +178,7 @@ func (l *link) take(m message) {
 	}
 }
 
-// answered delivers an answer to its caller. Its effect on the runtime's state is recorded before the next message is read.
+// answered delivers an answer. Its effect on the runtime's state is recorded before the next message is read.
 func (l *link) answered(m message) {
 	l.mu.Lock()
 	answers, child := l.waiting[m.ID], l.started[m.ID]
@@ -215,7 +208,6 @@ func (l *link) answered(m message) {
 	}
 }
 
-// finished records that the instance was stopped. Only hear calls it.
 func (l *link) finished() {
 	if !l.over() {
 		close(l.ended)
@@ -231,7 +223,6 @@ func (l *link) over() bool {
 	}
 }
 
-// inherited returns the runtime that ran when we joined, and its note.
 func (l *link) inherited() (*Child, json.RawMessage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -246,8 +237,8 @@ func (l *link) inherited() (*Child, json.RawMessage) {
 	return heir, l.hello.Note
 }
 
-// clear cleans up after the connection to a shim has ended: 1. after our own leave the shim cleans up itself; 2. a leader makes sure
-// that the shim has ended, since a shim out of its control must not live; 3. once the shim has ended, the rest of its runtime is killed.
+// clear cleans up after the connection has ended: 1. after our own leave the shim does; 2. a leader makes sure that the shim has ended;
+// 3. then the rest of its runtime is killed.
 func (l *link) clear() {
 	l.mu.Lock()
 	left, child, mark := l.left, l.child, l.mark
@@ -275,11 +266,10 @@ func (l *link) clear() {
 	}
 }
 
-// leave closes the connection and waits for the cleanup.
 func (l *link) leave() {
 	l.mu.Lock()
 	l.left = true
 	l.mu.Unlock()
-	_ = l.conn.Close() // nothing is under way
+	_ = l.conn.Close()
 	<-l.gone
 }

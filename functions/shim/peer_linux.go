@@ -9,8 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// sameUser returns the process at the other end of a connection, and refuses one of another user. For a dialled connection that is the
-// process that listened.
+// sameUser returns the process at the other end of a connection, for a dialled one the process that listened. It refuses another user's.
 func sameUser(conn net.Conn) (pid int, err error) {
 	uid, pid, err := localhttp.Peer(conn.(*net.UnixConn))
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Errors of calls, as the caller reads them.
 var (
 	errOver    = errors.New("the shim ends")
 	errRuns    = errors.New("a runtime runs already")
@@ -34,7 +33,7 @@ func (s *server) take(p *peer, m message) {
 		return
 	case callMemory, callCPU:
 		if err = s.measure(p, m); err == nil {
-			return // it answers
+			return
 		}
 	case callNote:
 		s.note = m.Note
@@ -78,8 +77,7 @@ func (s *server) join(p *peer, m message, answer *message) error {
 	return nil
 }
 
-// Listen opens a socket for other workers of the same user; no old one may be at the path. Its file outlives the listener: by then it may be
-// another process's.
+// Listen opens a socket for other workers of the same user. Its file outlives the listener: by then it may be another process's.
 func Listen(path string) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -92,7 +90,7 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// start starts the runtime. It holds mu, so that the answer is sent before the first line of output.
+// start holds mu, so that the answer is sent before the first line of output.
 func (s *server) start(m message, answer *message) error {
 	switch {
 	case s.closing || s.ended:
@@ -130,7 +128,6 @@ func (s *server) line(line []byte) {
 	s.tell(message{Line: &text})
 }
 
-// stop ends the runtime with that process ID, if it still runs.
 func (s *server) stop(m message) {
 	child := s.child
 	if child == nil || child.PID() != m.PID {

@@ -20,10 +20,9 @@ import (
 )
 
 const (
-	tailLines = 50   // lines of output that are kept for the next leader
-	queue     = 4096 // messages that a connection may lag behind
-	// linger is how long the shim waits for others to join after the last connection has gone. A worker may be about to come back: each
-	// does after the pause rejoin.
+	tailLines = 50 // of output, for the next leader
+	queue     = 4096
+	// linger is how long the shim waits for others after the last connection has gone: a worker may be about to come back, after rejoin.
 	linger = 500 * time.Millisecond
 )
 
@@ -32,9 +31,7 @@ func Args() []string { return []string{"keep"} }
 
 // Config configures a shim.
 type Config struct {
-	// In is the socket to the function that starts the shim: the standard input.
-	In *os.File
-	// Logger; nil: none.
+	In     *os.File
 	Logger *slog.Logger
 }
 
@@ -45,8 +42,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("shim: the standard input is no socket (%w): a function starts this command, people have no need to", err)
 	}
-	_ = cfg.In.Close()              // first is a copy
-	deaf := make(chan os.Signal, 1) // from the Go runtime; never received. A child would inherit signal.Ignore
+	_ = cfg.In.Close()
+	deaf := make(chan os.Signal, 1) // never received; a child would inherit signal.Ignore
 	signal.Notify(deaf, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	defer signal.Stop(deaf)
 	if err := process.Adopt(); err != nil {
@@ -68,25 +65,25 @@ func Run(ctx context.Context, cfg Config) error {
 type server struct {
 	cfg      Config
 	log      *process.Log
-	tasks    sync.WaitGroup // goroutines
-	deserted chan struct{}  // closed when the last connection has gone
+	tasks    sync.WaitGroup
+	deserted chan struct{} // closed when the last connection has gone
 
 	mu       sync.Mutex // guards the fields below, and orders the messages that are sent
 	peers    map[*peer]bool
-	listener net.Listener // nil: nobody else may join
+	listener net.Listener
 	mark     string
-	child    *process.Process // nil: none runs
+	child    *process.Process
 	note     json.RawMessage
 	alone    *time.Timer // runs while no connection is left and one may come soon; nil: has never run
-	ended    bool        // the instance was stopped
-	closing  bool        // nothing new is begun
+	ended    bool
+	closing  bool
 }
 
 type peer struct {
 	conn  net.Conn
 	out   chan message // to its writer; sent to under the server's mu; closed when the peer has left
 	knows bool         // it has joined: events are sent to it
-	leads bool         // it gets the output too
+	leads bool
 }
 
 func (s *server) admit(conn net.Conn) {
@@ -105,7 +102,6 @@ func (s *server) admit(conn net.Conn) {
 	s.tasks.Go(func() { speak(p) })
 }
 
-// hear handles a connection's calls until it ends.
 func (s *server) hear(p *peer) {
 	in := json.NewDecoder(p.conn)
 	for {
@@ -116,13 +112,13 @@ func (s *server) hear(p *peer) {
 		}
 		s.take(p, m)
 	}
-	_ = p.conn.Close() // already broken
+	_ = p.conn.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(p)
 }
 
-// forget drops a connection. The caller holds mu.
+// The caller holds mu.
 func (s *server) forget(p *peer) {
 	if !s.peers[p] {
 		return
@@ -153,7 +149,6 @@ func (s *server) desert() {
 	}
 }
 
-// speak writes queued messages, and flushes when the queue is empty.
 func speak(p *peer) {
 	w := bufio.NewWriter(p.conn)
 	out := json.NewEncoder(w)
@@ -167,8 +162,7 @@ func speak(p *peer) {
 	}
 }
 
-// send queues a message. If the queue is full, a line of output is dropped; for any other message the connection is closed: a peer that
-// lags so far is as good as dead. The caller holds mu.
+// send queues a message. A full queue drops a line of output; for any other message the connection is closed. The caller holds mu.
 func (s *server) send(p *peer, m message) {
 	if !s.peers[p] {
 		return
@@ -202,12 +196,11 @@ func (s *server) tellPeers() {
 	s.tell(message{Peers: &others})
 }
 
-// accept accepts further connections, of our own user only.
 func (s *server) accept(l net.Listener) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
-			return // closed by end
+			return
 		}
 		in := conn.(*inbound.Conn)
 		in.Begin()
@@ -220,7 +213,6 @@ func (s *server) accept(l net.Listener) {
 	}
 }
 
-// end kills the rest and waits for all goroutines.
 func (s *server) end() {
 	s.mu.Lock()
 	s.closing = true
@@ -244,11 +236,10 @@ func (s *server) end() {
 // ErrEnded says that the instance was stopped for good.
 var ErrEnded = errors.New("the instance was stopped")
 
-// rejoin is the pause before the next attempt to reach a shim.
 const rejoin = 25 * time.Millisecond
 
 // Attend tells the shim at socket, and any later one there, that this worker lives and can lead. It blocks until ctx ends (nil) or the
-// instance was stopped ([ErrEnded]). fewer is called when another worker has left, which may be the leader; it must not block.
+// instance was stopped ([ErrEnded]). fewer is called when another worker has left, perhaps the leader; it must not block.
 func Attend(ctx context.Context, socket string, fewer func()) error {
 	for {
 		if l, err := join(ctx, socket, role{fewer: fewer}); err == nil {
@@ -270,7 +261,7 @@ func Attend(ctx context.Context, socket string, fewer func()) error {
 	}
 }
 
-// Calls. A call without an answer has no id.
+// Calls. One without an answer has no id.
 const (
 	callJoin   = "join"   // Mark, Listen, Lead: answered with Hello
 	callStart  = "start"  // Spec: answered with PID
@@ -279,24 +270,22 @@ const (
 	callMemory = "memory" // PID: answered with Bytes and Shared
 	callCPU    = "cpu"    // PID: answered with Time
 	callNote   = "note"   // Note; no answer
-	callEnd    = "end"    // the instance was stopped: answered, and all are told
+	callEnd    = "end"    // answered, and all are told
 )
 
-// message is any message of the protocol; most fields are empty in each.
 type message struct {
 	ID    uint64 `json:"id,omitempty"`
 	Call  string `json:"call,omitempty"`
-	Error string `json:"error,omitempty"` // of an answer
+	Error string `json:"error,omitempty"`
 
 	// Of a call.
-	Mark   string          `json:"mark,omitempty"`   // the runtime's mark; from the starter of the shim
+	Mark   string          `json:"mark,omitempty"`   // from the starter of the shim
 	Listen string          `json:"listen,omitempty"` // the path for others; likewise
 	Lead   bool            `json:"lead,omitempty"`   // the caller wants the output
 	Spec   *spec           `json:"spec,omitempty"`
 	Grace  time.Duration   `json:"grace,omitempty"`
 	Note   json.RawMessage `json:"note,omitempty"`
 
-	// Of an answer, and PID of most calls.
 	PID   int           `json:"pid,omitempty"`
 	Bytes int64         `json:"bytes,omitempty"`
 	Time  time.Duration `json:"time,omitempty"`
@@ -304,14 +293,12 @@ type message struct {
 
 	Shared *api.SharedMemory `json:"shared,omitempty"`
 
-	// Events.
-	Line  *string `json:"line,omitempty"`  // of the runtime's output
-	Exit  *exit   `json:"exit,omitempty"`  // the runtime has ended, and nothing of it is left
-	Peers *int    `json:"peers,omitempty"` // the number of other connections
-	Ended bool    `json:"ended,omitempty"` // the instance was stopped
+	Line  *string `json:"line,omitempty"`
+	Exit  *exit   `json:"exit,omitempty"`
+	Peers *int    `json:"peers,omitempty"`
+	Ended bool    `json:"ended,omitempty"`
 }
 
-// spec is a process.Spec on the wire.
 type spec struct {
 	Path string   `json:"path"`
 	Args []string `json:"args,omitempty"`
@@ -324,11 +311,10 @@ type exit struct {
 	Status string `json:"status"`
 }
 
-// hello is the state that a joining peer needs.
 type hello struct {
 	Mark  string          `json:"mark"`
-	PID   int             `json:"pid,omitempty"` // of the running runtime; 0: none
+	PID   int             `json:"pid,omitempty"`
 	Note  json.RawMessage `json:"note,omitempty"`
-	Lines []string        `json:"lines,omitempty"` // the last lines of output
+	Lines []string        `json:"lines,omitempty"`
 	Ended bool            `json:"ended,omitempty"`
 }

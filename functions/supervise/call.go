@@ -10,28 +10,24 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// goal is a wanted or present state of the runtime.
 type goal struct {
-	state api.State // Awake, Asleep or Gone
+	state api.State
 	level api.Level // of Asleep
 }
 
-// call is a call of the control plane that waits for its goal.
 type call struct {
 	goal  goal
-	grant api.Grant     // of a wake
-	trace api.Trace     // of a wake
+	grant api.Grant
+	trace api.Trace
 	epoch uint64        // of a wake or sleep
 	drain time.Duration // of a sleep or stop
 	move  bool          // of a sleep or stop: see machine.moves
-	leave bool          // of a stop: the runtime goes on
-	fence bool          // only the epoch counts
-	// answer receives nil or the refusal once, from the owner. It has room for one, so that the owner never waits for a caller that
-	// left.
+	leave bool
+	fence bool // only the epoch counts
+	// receives nil or the refusal once; room for one: the caller may have left
 	answer chan error
 }
 
-// takeCall refuses a call or makes its goal the wanted state.
 func (s *Supervisor) takeCall(c *call) {
 	if err := s.check(c); err != nil {
 		c.answer <- err
@@ -52,8 +48,8 @@ func (s *Supervisor) takeCall(c *call) {
 	}
 }
 
-// check refuses: 1. anything after a stop; 2. malformed calls; 3. calls with an older epoch than one seen; 4. a sleep that the runtime
-// can't do. It does not compare a grant's expiry with our clock, which may be wrong: for safety an older epoch suffices.
+// check refuses: 1. anything after a stop; 2. malformed calls; 3. old epochs; 4. a sleep that the runtime can't do. A grant's expiry is
+// not compared with our clock, which may be wrong.
 func (m *machine) check(c *call) error {
 	switch {
 	case c.goal.state == api.Gone:
@@ -78,7 +74,6 @@ func (m *machine) check(c *call) error {
 	return nil
 }
 
-// checkSidecarSleep refuses a sleep that would need the process to stop.
 func (m *machine) checkSidecarSleep(level api.Level) error {
 	switch traits := m.cfg.Runtime.Traits(); {
 	case !traits.Sleeps:
@@ -137,7 +132,6 @@ func (s *Supervisor) takeStop(c *call) {
 	s.callers.add(c)
 }
 
-// forgetCaller forgets a caller. A drain is given up if no other caller waits for it.
 func (s *Supervisor) forgetCaller(c *call) {
 	s.callers.remove(c)
 	if s.want.state == api.Asleep && (s.phase == awake || s.phase == draining) && !s.callers.has(api.Asleep) {
@@ -145,50 +139,45 @@ func (s *Supervisor) forgetCaller(c *call) {
 	}
 }
 
-// answerCallers answers the callers whose goal is reached or was overtaken.
 func (s *Supervisor) answerCallers() { s.callers.settle(goal{s.state, s.proc.depth()}, s.want) }
 
-// callers are the calls of the control plane that wait for their goal. The exported methods are safe for many goroutines; only the owner
-// uses the others.
+// The exported methods of callers are safe for many goroutines; only the owner uses the others.
 type callers struct {
-	calls   chan *call    // from callers to the owner; unbuffered; never closed
+	calls   chan *call    // to the owner; unbuffered; never closed
 	leaves  chan *call    // from callers that stop waiting; unbuffered; never closed
 	done    chan struct{} // closed by the owner at its end
 	reports *Reports
-	waiting []*call // only the owner uses them
+	waiting []*call
 }
 
 func newCallers(reports *Reports) callers {
 	return callers{calls: make(chan *call), leaves: make(chan *call), done: make(chan struct{}), reports: reports}
 }
 
-// Wake wakes the runtime under a grant and blocks until it has generated a token; it returns at once if the runtime is awake. It fails
-// after three failed attempts in a row. Cancelling ctx does not stop the wake.
+// Wake blocks until the runtime has generated a token, or three attempts have failed. Cancelling ctx does not stop the wake.
 func (w *callers) Wake(ctx context.Context, g api.Grant) (api.InstanceStatus, error) {
 	return w.submit(ctx, &call{goal: goal{state: api.Awake}, grant: g, epoch: g.Epoch, trace: api.TraceOf(ctx)})
 }
 
-// Sleep drains the runtime and puts it to sleep, or deepens its sleep. If the running requests take longer than r.Drain, or ctx ends
-// during the drain, the runtime stays awake (409 busy). With r.Move, and a runtime that is a [runtime.Mover], it does not wait once all
-// running requests can continue at another instance: it ends them.
+// Sleep drains the runtime and puts it to sleep, or deepens its sleep. If requests outlast r.Drain, or ctx ends meanwhile, it stays awake
+// (409 busy). With r.Move, a [runtime.Mover] ends its requests once all of them can continue at another instance.
 func (w *callers) Sleep(ctx context.Context, r control.SleepRequest) (api.InstanceStatus, error) {
 	return w.submit(ctx, &call{goal: goal{api.Asleep, r.Level}, epoch: r.Epoch, drain: r.Drain, move: r.Move})
 }
 
-// Fence refuses every wake and sleep with an epoch below r.Epoch from now on, including calls that are on their way. Operations under
-// way continue. The returned status was taken after that.
+// Fence refuses every wake and sleep with an epoch below r.Epoch from now on. Operations under way continue. The returned status was
+// taken after that.
 func (w *callers) Fence(ctx context.Context, r control.FenceRequest) (api.InstanceStatus, error) {
 	return w.submit(ctx, &call{fence: true, epoch: r.Epoch})
 }
 
-// Stop drains the runtime and ends it, and with it Run. Requests that take longer than r.Drain are cut; r.Move is as in Sleep.
-// Cancelling ctx does not stop it.
+// Stop drains the runtime and ends it, and with it Run. Requests that outlast r.Drain are cut; r.Move is as in Sleep. Cancelling ctx does
+// not stop it.
 func (w *callers) Stop(ctx context.Context, r control.StopRequest) (api.InstanceStatus, error) {
 	return w.submit(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain, move: r.Move})
 }
 
-// Leave drains the runtime's requests as Stop does and ends Run, but leaves the runtime running for the next supervisor to adopt. It
-// reports no state: the instance is not gone. A Stop overrides it.
+// Leave is Stop, but leaves the runtime running for the next supervisor to adopt, and reports no state. A Stop overrides it.
 func (w *callers) Leave(ctx context.Context, r control.StopRequest) (api.InstanceStatus, error) {
 	return w.submit(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain, leave: true})
 }
@@ -198,7 +187,7 @@ func (w *callers) submit(ctx context.Context, c *call) (api.InstanceStatus, erro
 	select {
 	case w.calls <- c:
 	case <-w.done:
-		if c.goal.state == api.Gone { // a stop after the end succeeds
+		if c.goal.state == api.Gone {
 			return w.reports.read(), nil
 		}
 		return w.reports.read(), refusal(api.Gone, false)
@@ -206,7 +195,7 @@ func (w *callers) submit(ctx context.Context, c *call) (api.InstanceStatus, erro
 		return api.InstanceStatus{}, context.Cause(ctx)
 	}
 	select {
-	case err := <-c.answer: // the owner answers every call that it took
+	case err := <-c.answer:
 		return w.reports.read(), err
 	case <-ctx.Done():
 		select {
@@ -237,7 +226,7 @@ func (w *callers) answer(state api.State, err error) {
 	})
 }
 
-// settle answers the calls whose goal is reached, and, once the wanted state is reached, those whose goal it does not fulfil.
+// settle answers the calls whose goal is reached, and those that a newer one overtook.
 func (w *callers) settle(is, wanted goal) {
 	final := is.reaches(wanted)
 	w.waiting = slices.DeleteFunc(w.waiting, func(c *call) bool {
@@ -253,7 +242,6 @@ func (w *callers) settle(is, wanted goal) {
 	})
 }
 
-// reaches reports whether g fulfils wanted: a deeper sleep fulfils a lighter one.
 func (g goal) reaches(wanted goal) bool {
 	return g.state == wanted.state && (g.state != api.Asleep || g.level >= wanted.level)
 }

@@ -11,32 +11,28 @@ import (
 )
 
 // The canary is a fixed prompt that a healthy model answers the same before and after a sleep. With damaged weights a server answers
-// nonsense quickly and with status 200, which no other probe detects.
+// nonsense with status 200, which no other probe detects.
 //
-//  1. Before the first sleep of a process, without requests, the runtime is asked twice. If the answers differ it is not
-//     deterministic; that is logged, and nothing is ever compared.
-//  2. A wake ends with the canary, which is also its probe. A request that came with the wake may run beside it, speculatively: its
-//     answer is held back. If the canary's differs, such requests go back to their senders, and it is asked once more, alone.
-//  3. If it differs again, the weights are reloaded, in place if possible, else by a restart. Until then it is not awake.
-//  4. Adapters loaded before the sleep are asked too, once restored: a server can lose one and answer with the base model. A
-//     difference has the same consequences.
-//  5. A fresh start discards the known answers. A sidecar's, whose start is not ours, are kept until it was seen to have gone.
+//  1. Before the first sleep of a process, without requests, the runtime is asked twice. If the answers differ, nothing is ever compared.
+//  2. A wake ends with the canary. A request that came with the wake may run beside it, its answer held back. If the canary's differs,
+//     such requests go back to their senders, and it is asked once more, alone.
+//  3. If it differs again, the weights are reloaded, in place if possible, else by a restart.
+//  4. Adapters loaded before the sleep are asked too, once restored: a server can lose one and answer with the base model.
+//  5. A fresh start discards the known answers. A sidecar's are kept until it was seen to have gone.
 
 const canaryTimeout = 10 * time.Second
 
-// errChanged is the outcome of a wake after which the runtime answers differently.
 var errChanged = errors.New("the model does not answer as it did before it slept")
 
-// adapter is a loaded adapter. since tells it from an earlier one of the same name.
+// adapter is a loaded adapter; since tells it from an earlier one of the same name.
 type adapter struct {
 	name  api.ModelName
 	since time.Time
 }
 
-// answers are the expected answers of adapters; nil: not asked yet.
+// answers has nil for an adapter that was not asked yet.
 type answers map[adapter]*runtime.Answer
 
-// learnAll asks for the expected answers that are not known yet. If the model itself is not compared, its adapters are not either.
 func (o *operation) learnAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, canaryTimeout)
 	defer cancel()
@@ -56,12 +52,11 @@ func (o *operation) learnAll(ctx context.Context) {
 	}
 }
 
-// askCanary asks the model, or one of its adapters, what is compared.
 func (o *operation) askCanary(ctx context.Context, adapter api.ModelName) (runtime.Answer, error) {
 	return o.cfg.Runtime.Canary(ctx, o.launch.Endpoint, adapter)
 }
 
-// learn asks the model, or one of its adapters. It returns nil if the next sleep must ask again.
+// learn returns nil if the next sleep must ask again.
 func (o *operation) learn(ctx context.Context, adapter api.ModelName) *runtime.Answer {
 	answer, err := o.askCanary(ctx, adapter)
 	if err == nil && answer.Known() {
@@ -79,7 +74,6 @@ func (o *operation) learn(ctx context.Context, adapter api.ModelName) *runtime.A
 	return &answer
 }
 
-// compareAdapters reports an error if an adapter that was loaded before, and still is, answers the canary differently.
 func (o *operation) compareAdapters(ctx context.Context) error {
 	loaded := o.cfg.Adapters()
 	for a, want := range o.adapters {
@@ -97,8 +91,7 @@ func (o *operation) compareAdapters(ctx context.Context) error {
 	return nil
 }
 
-// compare asks the canary once more if got, the last answer, is not the wanted one. If the second answer differs too, it reloads the
-// weights, and returns an error unless that helps.
+// compare asks once more if got is not the wanted answer, and then reloads the weights. It returns an error unless that helps.
 func (o *operation) compare(ctx context.Context, adapter api.ModelName, want *runtime.Answer, got runtime.Answer) error {
 	if want == nil || !want.Known() || !got.Known() || want.Agrees(got) {
 		return nil
@@ -127,8 +120,7 @@ func (o *operation) compare(ctx context.Context, adapter api.ModelName, want *ru
 	return changed
 }
 
-// awaitSuspect waits for a sidecar that answered differently after its sleep, until it answers as before or has restarted. A refused
-// connection shows the restart.
+// awaitSuspect waits until a sidecar answers as before its sleep or has restarted, which a refused connection shows.
 func (o *operation) awaitSuspect(ctx context.Context) error {
 	if err := o.cfg.Runtime.Probe(ctx, o.launch.Endpoint); refusedConnection(err) {
 		o.canary, o.adapters = nil, nil
@@ -146,18 +138,15 @@ func (o *operation) awaitSuspect(ctx context.Context) error {
 	return err
 }
 
-// canary is the knowledge of a runtime's expected answers.
 type canary struct {
-	answer     *runtime.Answer // after a sleep; nil: not asked yet, unknown: nothing is compared
-	adapters   answers         // the same for adapters
-	mismatches int             // wakes with a different answer
-	suspect    bool            // a sidecar with a different answer: the canary decides whether it is awake
+	answer     *runtime.Answer // nil: not asked yet; unknown: nothing is compared
+	adapters   answers
+	mismatches int
+	suspect    bool // a sidecar with a different answer: the canary decides whether it is awake
 }
 
-// forget discards the answers: the weights are loaded again.
 func (c *canary) forget() { c.answer, c.adapters = nil, nil }
 
-// judged records the findings of an operation.
 func (c *canary) judged(op *operation, sidecar bool, err error) {
 	c.answer, c.adapters = op.canary, op.adapters
 	if op.mismatch && op.kind == opWake {
@@ -168,18 +157,16 @@ func (c *canary) judged(op *operation, sidecar bool, err error) {
 	}
 }
 
-// validation is the time between a runtime's wake and the proof that it answers as before. A request that came with the wake runs beside
-// the canary, to save the canary's round trip. Its answer is held back until the validation ends.
 type validation struct {
-	base string // URL of the runtime
-	// done is closed at its end, after refused is set.
+	base string
+	// closed after refused is set
 	done    chan struct{}
 	refused *api.Error
 	cuts    []context.CancelCauseFunc // of the admitted requests; guarded by the gate's lock
 }
 
-// validated blocks until the outcome is known: nil, or why the answer must be thrown away. It also returns when inside ends. A negative
-// outcome ends inside too, and takes precedence.
+// validated blocks until the outcome is known (nil, or why the answer must be thrown away), or inside ends. A refusal ends inside too,
+// and takes precedence.
 func (t *validation) validated(inside context.Context) *api.Error {
 	select {
 	case <-t.done:
@@ -197,7 +184,6 @@ func (t *validation) validated(inside context.Context) *api.Error {
 	}
 }
 
-// try admits requests that came with a wake, speculatively, to the runtime at e.
 func (g *Gate) try(e api.Endpoint) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -209,7 +195,7 @@ func (g *Gate) try(e api.Endpoint) {
 	g.turn()
 }
 
-// endValidation ends a validation under way; a nil refused validates the runtime. g.mu is held.
+// endValidation validates the runtime if refused is nil. g.mu is held.
 func (g *Gate) endValidation(refused *api.Error) {
 	t := g.validation
 	if t == nil {
@@ -225,14 +211,13 @@ func (g *Gate) endValidation(refused *api.Error) {
 	}
 }
 
-// pass ends a validation in the runtime's favour. The owner opens the gate a moment later.
 func (g *Gate) pass() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.endValidation(nil)
 }
 
-// clear ends a validation under way against the runtime, and blocks until all its requests have left.
+// clear ends a validation against the runtime, and blocks until all its requests have left.
 func (g *Gate) clear(ctx context.Context, why *api.Error) error {
 	g.mu.Lock()
 	idle := g.idle

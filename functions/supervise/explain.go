@@ -19,7 +19,6 @@ import (
 
 const messageTail = 5
 
-// explain appends the last lines of output.
 func explain(reason string, log *process.Log) string {
 	if tail := log.Message(messageTail); tail != "" {
 		return reason + "; its last output:\n" + tail
@@ -27,7 +26,6 @@ func explain(reason string, log *process.Log) string {
 	return reason
 }
 
-// adviseStart adds advice to the error of a program that can't be executed.
 func adviseStart(err error) string {
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
@@ -38,12 +36,11 @@ func adviseStart(err error) string {
 	return err.Error()
 }
 
-// lasting reports whether another try to execute a program would fail the same way.
 func lasting(err error) bool {
 	return runtime.Permanent(err) || errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 }
 
-// hearOut waits briefly for the runtime to log a permanent failure: its answer may come before the log line.
+// hearOut waits briefly for a permanent failure in the log: the answer may come first.
 func hearOut(ctx context.Context, log *process.Log) {
 	for pause := time.Millisecond; pause < 200*time.Millisecond && runtime.Hopeless(log.Message(math.MaxInt)) == ""; pause *= 2 {
 		if bell.Sleep(ctx, pause) != nil {
@@ -52,12 +49,9 @@ func hearOut(ctx context.Context, log *process.Log) {
 	}
 }
 
-// neverHad reports whether a server answered until the start timed out, but knew none of the probed paths: another start would end the
-// same way.
+// neverHad reports whether a server answered until the start timed out, but had none of the probed paths.
 func neverHad(err error) bool { return errors.Is(err, errTimeout) && runtime.Missing(err) }
 
-// because explains why a running runtime did not start. It adds advice after a timeout, and the log's words about an unusable model,
-// which the server's answer may lack.
 func because(err error, log *process.Log) string {
 	reason := err.Error()
 	switch {
@@ -75,14 +69,11 @@ func because(err error, log *process.Log) string {
 	return reason
 }
 
-// exitModel is the status of a server that can't use its model: it would fail again.
 var exitModel = fmt.Sprintf("exit status %d", api.ExitModel)
 
-// exitShell are the statuses of a shell that can't execute a program, or does not find it.
 var exitShell = []string{"exit status 126", "exit status 127"}
 
-// adviseExit returns advice for a runtime that ended before its first token, and reports whether another start would end the same way.
-// Most runtimes print the system's own text for a port that is taken.
+// adviseExit advises on a runtime that ended before its first token; hopeless: another start would end the same way.
 func adviseExit(output, status string) (advice string, hopeless bool) {
 	advice = "check its command, its options and the model"
 	said := runtime.Hopeless(output)

@@ -12,27 +12,27 @@ import (
 	"github.com/rouse-dev/rouse/internal/fair"
 )
 
-// Gate counts the requests in the runtime and admits new ones only while it is awake and has room. It is safe for many goroutines. Only
-// EnterBehind and EnterInTurn block.
+// Gate admits requests only while the runtime is awake and has room. It is safe for many goroutines. Only EnterBehind and EnterInTurn
+// block.
 type Gate struct {
 	limit int
 
-	moved atomic.Uint64 // parts of answers that came from the runtime
-	// lost is signalled by Unreachable when a request could not connect. It has room for one: many such requests cause one check.
+	moved atomic.Uint64
+	// signalled by Unreachable; room for one
 	lost chan struct{}
-	// busy is signalled when a request enters an empty runtime. It has room for one: the reader looks at the present state.
+	// signalled when a request enters an empty runtime; room for one
 	busy chan struct{}
 
-	mu         sync.Mutex               // guards the fields below
-	base       string                   // URL of the runtime; empty while closed
-	last       string                   // URL of the runtime that the requests are in
-	refusal    *api.Error               // why it is closed
-	back       reopening                // when it is expected to be open again
-	validation *validation              // admits requests that came with a wake; nil: none
-	turns      fair.Queue               // requests that wait for a slot
-	shares     fair.Shares[fair.Client] // of those that wait or run
+	mu         sync.Mutex // guards the fields below
+	base       string     // URL of the runtime; empty while closed
+	last       string     // of the runtime that the requests are in
+	refusal    *api.Error
+	back       reopening
+	validation *validation
+	turns      fair.Queue
+	shares     fair.Shares[fair.Client]
 	running    int
-	movables   int  // how many of these can move to another instance
+	movables   int  // running requests that can move to another instance
 	moving     bool // they are being ended for that
 	entered    uint64
 	unready    *api.Error    // why an open gate admits only probes; nil: it admits requests
@@ -41,7 +41,7 @@ type Gate struct {
 	settled    chan struct{} // closed when all running requests can move; nil while nobody waits for it
 }
 
-// reopening is when a closed gate is expected to be open: the time after at, or after now if at is zero. The zero value: unknown, or
+// reopening is when a closed gate is expected to open: after the duration, from at or, if that is zero, from now. Zero: unknown, or
 // never.
 type reopening struct {
 	at    time.Time
@@ -60,7 +60,6 @@ func (r reopening) fromNow() time.Duration {
 	return max(wait, time.Second)
 }
 
-// newGate returns a closed gate for limit requests at once.
 func newGate(limit int) *Gate {
 	g := &Gate{
 		limit: limit, lost: make(chan struct{}, 1), busy: make(chan struct{}, 1), idle: make(chan struct{}),
@@ -70,17 +69,15 @@ func newGate(limit int) *Gate {
 	return g
 }
 
-// Enter takes a slot and returns the runtime's base URL; the caller calls Leave when its request has ended. A refusal (503) says that
-// the runtime will never see the request, and when to retry.
+// Enter takes a slot and returns the runtime's base URL; the caller calls Leave when its request has ended.
 func (g *Gate) Enter() (base string, refused *api.Error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.enter(g.base)
 }
 
-// EnterInTurn is Enter for a request that may wait for its turn while the gate is open and has no free slot. The caller calls LeaveTurn
-// when the request has ended. beforeWait is called before the request waits, and its error ends that. A request that has waited for
-// [control.MaxTurn] is refused.
+// EnterInTurn is Enter for a request that may wait for its turn, at most [control.MaxTurn], while the gate is open and full. beforeWait
+// is called before it waits; its error ends that. The caller calls LeaveTurn when the request has ended.
 func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func() error) (base string, refused *api.Error, err error) {
 	base, refused, waits := g.tryTurn(t)
 	if !waits {
@@ -115,31 +112,28 @@ func (g *Gate) EnterInTurn(ctx context.Context, t control.Turn, beforeWait func(
 	switch late := context.Cause(ctx) == error(refused); {
 	case late && waits:
 		return "", refused, nil
-	case late: // it was admitted or refused at the same moment
+	case late: // admitted or refused at the same moment
 		return w.base, w.refused, nil
-	case !waits && w.refused == nil: // it was admitted at the same moment
+	case !waits && w.refused == nil:
 		g.LeaveTurn(t, 0)
 	}
 	return "", nil, context.Cause(ctx)
 }
 
-// turn is a request that waits for its turn.
 type turn struct {
 	control.Turn
 	item    fair.Item
-	entered time.Time // when it began to wait here
-	given   bool      // another one gives way for it
-	// admitted is closed once base or refused is set. The goroutine that takes the turn out of the queue closes it.
+	entered time.Time
+	given   bool
+	// closed, once base or refused is set, by the goroutine that takes the turn out of the queue
 	admitted chan struct{}
 	base     string
 	refused  *api.Error
 }
 
-// client returns the client of a turn.
 func client(t control.Turn) fair.Client { return fair.Client{Source: t.Source, Name: t.Client} }
 
-// tryTurn is [Gate.EnterInTurn] without a wait. wait reports whether the request may wait: one without a client only while
-// others do.
+// tryTurn is EnterInTurn without a wait. A request without a client may wait only while others do.
 func (g *Gate) tryTurn(t control.Turn) (base string, refused *api.Error, wait bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -150,7 +144,7 @@ func (g *Gate) tryTurn(t control.Turn) (base string, refused *api.Error, wait bo
 	return base, refused, refused.Code == api.CodeBusy && (t.Client != control.NoClient || g.turns.Len() > 0)
 }
 
-// LeaveTurn is Leave for a request that entered in turn. cost is its actual cost, in input tokens.
+// LeaveTurn is Leave after EnterInTurn. cost is the actual cost, in input tokens.
 func (g *Gate) LeaveTurn(t control.Turn, cost float64) {
 	g.mu.Lock()
 	g.turns.Settle(client(t), t.Priority, cost-t.Cost)
@@ -159,13 +153,13 @@ func (g *Gate) LeaveTurn(t control.Turn, cost float64) {
 	g.Leave()
 }
 
-// chargeTurn charges the client of a request that gets a slot. g.mu is held.
+// g.mu is held.
 func (g *Gate) chargeTurn(t control.Turn) {
 	g.turns.Charge(client(t), t.Priority, t.Cost)
 	g.shares.Add(client(t), 0, g.slots(t))
 }
 
-// removeTurn removes a request that waits; false: it does not. g.mu is held.
+// g.mu is held.
 func (g *Gate) removeTurn(w *turn) bool {
 	waits := g.turns.Remove(&w.item)
 	if waits {
@@ -174,7 +168,7 @@ func (g *Gate) removeTurn(w *turn) bool {
 	return waits
 }
 
-// admit gives free slots to the requests that wait, in turn. A gate that is not open refuses them all. g.mu is held.
+// admit gives free slots to the waiting requests, in turn. A closed gate refuses them all. g.mu is held.
 func (g *Gate) admit() {
 	for g.turns.Len() > 0 {
 		base, refused := g.enter(g.base)
@@ -197,7 +191,7 @@ func (g *Gate) EnterProbe() (base string, refused *api.Error) {
 	return g.takePlace(g.base)
 }
 
-// setReady admits requests again, or sets why they are refused although the runtime runs.
+// setReady sets why an open gate refuses requests; nil: it admits them.
 func (g *Gate) setReady(unready *api.Error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -213,7 +207,7 @@ func (g *Gate) enter(base string) (string, *api.Error) {
 	return g.takePlace(base)
 }
 
-// takePlace is enter, whether the runtime is ready or not. g.mu is held.
+// takePlace takes a slot whether the runtime is ready or not. g.mu is held.
 func (g *Gate) takePlace(base string) (string, *api.Error) {
 	switch {
 	case base == "":
@@ -231,12 +225,11 @@ func (g *Gate) takePlace(base string) (string, *api.Error) {
 	return base, nil
 }
 
-// EnterBehind is Enter for a request that came with the call that wakes the runtime. It waits for at most limit while the gate is shut
-// because the instance sleeps or starts.
+// EnterBehind is Enter for a request that came with the call that wakes the runtime. It waits for at most limit while the instance sleeps
+// or starts.
 //
-// If the runtime is awake but not validated, the request enters speculatively. Then validated is not nil; it blocks until the outcome is
-// known or inside has ended. Until then the answer must be held back. If validated returns a refusal the answer is thrown away, and
-// inside, the context for the runtime's request, is cancelled.
+// If the runtime is awake but not validated, validated is not nil, and the answer must be held back until it returns: a refusal means to
+// throw the answer away. inside, the context for the runtime's request, ends then too.
 func (g *Gate) EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {
 	waiting, done := context.WithTimeout(ctx, limit)
 	defer done()
@@ -259,7 +252,7 @@ func (g *Gate) EnterBehind(ctx context.Context, limit time.Duration) (base strin
 	}
 }
 
-// enterBehind takes the slot, speculatively during a validation. g.mu is held.
+// enterBehind is EnterBehind without a wait. g.mu is held.
 func (g *Gate) enterBehind(ctx context.Context) (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {
 	t := g.validation
 	if t == nil {
@@ -277,7 +270,7 @@ func (g *Gate) enterBehind(ctx context.Context) (base string, inside context.Con
 	return base, inside, func() *api.Error { return t.validated(inside) }, nil
 }
 
-// turn wakes the waiters for the next opening or shutting. g.mu is held.
+// g.mu is held.
 func (g *Gate) turn() {
 	if g.turned != nil {
 		close(g.turned)
@@ -285,8 +278,8 @@ func (g *Gate) turn() {
 	}
 }
 
-// Inside returns the runtime's base URL for a call on behalf of a request that has entered. It takes no slot, and a gate that was shut
-// meanwhile lets it through.
+// Inside returns the base URL for a call on behalf of a request that has entered. It takes no slot, and passes a gate that was shut
+// meanwhile.
 func (g *Gate) Inside() (base string, refused *api.Error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -296,7 +289,7 @@ func (g *Gate) Inside() (base string, refused *api.Error) {
 	return g.last, nil
 }
 
-// Refusal returns the refusal that a request would get now, or nil while the gate is open, however many requests run.
+// Refusal is nil while the gate is open, however many requests run.
 func (g *Gate) Refusal() *api.Error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -327,7 +320,7 @@ func (g *Gate) Leave() {
 	g.settle()
 }
 
-// Movable says whether a request that has entered can move to another instance. A caller that has said true says false before Leave.
+// Movable says whether a request that has entered can move to another instance. After true the caller says false before Leave.
 func (g *Gate) Movable(is bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -339,14 +332,14 @@ func (g *Gate) Movable(is bool) {
 	g.settle()
 }
 
-// Moving reports whether the movable requests are being ended so that they move.
+// Moving reports whether the movable requests are being ended.
 func (g *Gate) Moving() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.moving
 }
 
-// settle wakes the waiter once all requests can move. g.mu is held.
+// g.mu is held.
 func (g *Gate) settle() {
 	if g.settled != nil && g.running <= g.movables {
 		close(g.settled)
@@ -354,7 +347,7 @@ func (g *Gate) settle() {
 	}
 }
 
-// movable returns a channel that is closed once all requests in a shut gate can move. A later change may make that untrue again.
+// movable returns a channel that is closed once all requests can move. A later change may make that untrue again.
 func (g *Gate) movable() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -367,7 +360,7 @@ func (g *Gate) movable() <-chan struct{} {
 	return settled
 }
 
-// move marks the requests in a shut gate as being ended so that they move, unless one can't. moved reports whether it did.
+// move marks the requests in a shut gate as being ended for a move, unless one can't, and reports whether it did.
 func (g *Gate) move() (running int, moved bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -375,11 +368,10 @@ func (g *Gate) move() (running int, moved bool) {
 	return g.running, g.moving
 }
 
-// Moved says that the runtime has sent a part of an answer: it does not hang.
+// Moved says that a part of an answer came.
 func (g *Gate) Moved() { g.moved.Add(1) }
 
-// Unreachable says that an admitted request got no connection to the runtime, or was told that the runtime ends. The supervisor checks
-// its health at once.
+// Unreachable says that an admitted request got no connection, or was told that the runtime ends: its health is checked at once.
 func (g *Gate) Unreachable() {
 	select {
 	case g.lost <- struct{}{}:
@@ -387,7 +379,7 @@ func (g *Gate) Unreachable() {
 	}
 }
 
-// Busy is signalled when a request enters an empty runtime. It is for one reader.
+// Busy is signalled when a request enters an empty runtime, for one reader.
 func (g *Gate) Busy() <-chan struct{} { return g.busy }
 
 // Running returns the number of slots in use, and how many requests have ever entered.
@@ -418,8 +410,8 @@ func (g *Gate) open(e api.Endpoint) {
 	g.admit()
 }
 
-// shut admits no more requests, and sets the refusal and when it ends. Unless the instance is starting, a validation ends with that
-// refusal too. The channel is closed once all admitted requests have left.
+// shut admits no more requests. A validation ends too, unless the instance is starting. The channel is closed once all admitted requests
+// have left.
 func (g *Gate) shut(why *api.Error, back reopening) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -438,15 +430,12 @@ func (g *Gate) shut(why *api.Error, back reopening) <-chan struct{} {
 	return g.idle
 }
 
-// expect changes when a closed gate is expected to be open.
 func (g *Gate) expect(back reopening) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.back = back
 }
 
-// refusal returns the error for a request in a state that admits none; failed: the runtime has failed before. The reason of the failure
-// is for the operator, in the status.
 func refusal(state api.State, failed bool) *api.Error {
 	code, text := api.CodeLoading, "the instance is starting"
 	switch state {

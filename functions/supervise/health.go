@@ -13,31 +13,27 @@ import (
 )
 
 const (
-	// pulseTimeout bounds the measurements beside a probe.
 	pulseTimeout = 2 * time.Second
-	// busyShare is the share of one processor above which a runtime counts as computing.
+	// of one processor, above which a runtime counts as computing
 	busyShare = 0.1
-	// patience is how many failed probes in a row are tolerated while a runtime computes without other signs of life; patienceCounted
-	// applies if its token counter stands still, or if it has no requests.
+	// Failed probes in a row that are tolerated while a runtime computes without other signs of life; patienceCounted applies if its token
+	// counter stands still, or if it has no requests.
 	patience, patienceCounted = 10, 3
-	// readyEvery is the longest time between probes of a runtime whose probe reports readiness, and unreadyEvery that after a failure.
-	// unreadyAfter failures in a row mean not ready, as is Kubernetes' default.
+	// The longest time between probes that report readiness, and the time after a failure. unreadyAfter failures in a row mean not ready,
+	// as is Kubernetes' default.
 	readyEvery, unreadyEvery, unreadyAfter = 10 * time.Second, time.Second, 3
-	// idlePatience is for a runtime that has no requests and does not compute either.
-	idlePatience = 2
+	idlePatience                           = 2
 )
 
-// errMoves is the outcome of a probe without an answer while the token counter advanced.
 var errMoves = errors.New("the runtime counts tokens")
 
-// health is the result of the last checks of a runtime's traffic.
 type health struct {
 	cfg     *Config
 	gate    *Gate
-	probeAt time.Time // of the next check; zero: none
-	last    traffic   // at the last check
-	silent  int       // probes in a row without an answer
-	unready int       // probes in a row that reported not ready
+	probeAt time.Time
+	last    traffic
+	silent  int // probes in a row without an answer
+	unready int // probes in a row that reported not ready
 }
 
 func (h *health) awoke() {
@@ -47,7 +43,6 @@ func (h *health) awoke() {
 	}
 }
 
-// putOff sets the time of the next check.
 func (h *health) putOff() {
 	every := h.cfg.ProbeInterval
 	switch {
@@ -60,8 +55,6 @@ func (h *health) putOff() {
 	h.probeAt = time.Now().Add(every)
 }
 
-// sawProgress records the traffic, and reports whether a part of an answer came since the last check, or requests run now and none did
-// then.
 func (h *health) sawProgress() bool {
 	last := h.last
 	h.last = h.gate.traffic()
@@ -108,7 +101,6 @@ func (h *health) judge(op *operation, r result, ended bool, now traffic) (failur
 	return ""
 }
 
-// checkHealth probes the runtime if it shows no progress, whether it is idle or owes answers.
 func (s *Supervisor) checkHealth() {
 	s.health.putOff()
 	if !s.health.sawProgress() || s.cfg.Runtime.Traits().Readiness {
@@ -116,7 +108,6 @@ func (s *Supervisor) checkHealth() {
 	}
 }
 
-// checkUnreachable is checkHealth at once, after a request could not connect.
 func (s *Supervisor) checkUnreachable() {
 	if s.phase == awake && s.op == nil && s.cfg.ProbeInterval > 0 {
 		s.health.last = s.gate.traffic()
@@ -143,7 +134,6 @@ func (s *Supervisor) finishProbe(op *operation, r result) {
 	}
 }
 
-// noteReadiness records whether the runtime is ready for requests. The gate refuses requests while it is not.
 func (h *health) noteReadiness(failed error) {
 	was := h.unready >= unreadyAfter
 	h.unready++
@@ -166,7 +156,7 @@ func refusedConnection(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
 }
 
-// sendProbe is the operation. It also sets how many such probes in a row condemn the runtime.
+// sendProbe also sets how many such probes in a row condemn the runtime.
 func (o *operation) sendProbe(ctx context.Context) error {
 	o.patience = 1
 	if !o.busy {
@@ -190,16 +180,15 @@ func (o *operation) sendProbe(ctx context.Context) error {
 	return err
 }
 
-// pulse is a runtime's progress beside its answers.
 type pulse struct {
 	counted bool
 	tokens  float64 // processed and generated since its start
 	timed   bool
-	cpu     time.Duration // used by its processes
+	cpu     time.Duration
 	at      time.Time
 }
 
-// pulse measures the progress. It reads the token counters only if requests run: they stand still in an idle runtime.
+// pulse reads the token counters only if requests run: they stand still in an idle runtime.
 func (o *operation) pulse(ctx context.Context) pulse {
 	ctx, cancel := context.WithTimeout(ctx, pulseTimeout)
 	defer cancel()
@@ -217,7 +206,6 @@ func (o *operation) pulse(ctx context.Context) pulse {
 	return p
 }
 
-// measureBusy measures the memory if requests may have changed it.
 func (s *Supervisor) measureBusy() {
 	running, entered := s.gate.Running()
 	if running > 0 || entered != s.health.last.entered || s.reports.read().Memory.Host == 0 {

@@ -18,35 +18,31 @@ import (
 )
 
 const (
-	// memoryInterval is the time between measurements of a busy runtime's memory.
 	memoryInterval = 30 * time.Second
-	// gpuTimeout bounds a measurement of GPU memory.
-	gpuTimeout = 2 * time.Second
+	gpuTimeout     = 2 * time.Second
 )
 
-// meter measures the memory of the runtime's process, off the owner's goroutine.
 type meter struct {
-	gpus     func(ctx context.Context, pid int) (held api.Bytes, found bool, err error) // Config.GPUs
+	gpus     func(ctx context.Context, pid int) (held api.Bytes, found bool, err error)
 	reports  *Reports
 	measured chan measurement // unbuffered; never closed
 
-	at              time.Time          // of the next measurement; zero: none
-	running         int                // measurements under way
-	again           bool               // others are to follow
-	cut             context.CancelFunc // cuts short a GPU measurement
-	mute            bool               // GPUs can't be measured
-	visible, hidden Child              // the last child seen, and the last not seen, among the processes on GPUs
+	at              time.Time // zero: none
+	running         int
+	again           bool
+	cut             context.CancelFunc
+	mute            bool
+	visible, hidden Child // the last child seen, and the last not seen, among the processes on GPUs
 }
 
-// measurement is the memory of a child: the host's, or the GPUs'.
 type measurement struct {
 	child Child
-	phase phase // when it began
+	phase phase
 	gpus  bool
 	held  api.Bytes
-	// shared is the part of held that is a file which others may share; of the host.
+	// of held: a file that others may share
 	shared api.SharedMemory
-	found  bool // it was among the processes on GPUs
+	found  bool
 	err    error
 }
 
@@ -54,7 +50,7 @@ func newMeter(gpus func(context.Context, int) (api.Bytes, bool, error), r *Repor
 	return &meter{gpus: gpus, reports: r, measured: make(chan measurement)}
 }
 
-// next returns when the next measurement is due; zero: none, or one is under way.
+// next returns zero if there is none, or one is under way.
 func (m *meter) next() time.Time {
 	if m.running > 0 {
 		return time.Time{}
@@ -64,7 +60,7 @@ func (m *meter) next() time.Time {
 
 func (m *meter) after(d time.Duration) { m.at = time.Now().Add(d) }
 
-// start starts to measure. A measurement under way belongs to an earlier state: it is cut short, and another follows.
+// start cuts short a measurement under way, which belongs to an earlier state; another follows.
 func (m *meter) start(p *proc, now phase) {
 	m.at = time.Time{}
 	if p.child == nil {
@@ -97,7 +93,6 @@ func (m *meter) start(p *proc, now phase) {
 	}()
 }
 
-// finish waits for the measurements under way, and discards them.
 func (m *meter) finish() {
 	for ; m.running > 0; m.running-- {
 		m.cut()
@@ -105,13 +100,12 @@ func (m *meter) finish() {
 	}
 }
 
-// looks reports whether GPU memory can be measured. It can't if there is no tool, if a measurement timed out once, or if the tool did
-// not see the runtime while it was awake, as in a container.
+// looks reports whether GPU memory can be measured: not if a measurement timed out once, or if the tool did not see the awake runtime, as
+// in a container.
 func (m *meter) looks(p *proc) bool {
 	return m.gpus != nil && !m.mute && !p.attached && m.hidden != p.child
 }
 
-// unmeasured removes the GPU measurements of the previous state from a report of a new one.
 func (m *meter) unmeasured(st *api.InstanceStatus, state api.State, level api.Level, p *proc) {
 	if state != api.Asleep || level == api.Suspended {
 		st.DeviceUse = 0
@@ -123,7 +117,6 @@ func (m *meter) unmeasured(st *api.InstanceStatus, state api.State, level api.Le
 	st.Measuring = state == api.Asleep && p.child != nil && m.looks(p)
 }
 
-// take takes a measurement; a change of more than a tenth is reported.
 func (m *meter) take(r measurement, p *proc, now phase) {
 	m.running--
 	if now == awake {
@@ -141,8 +134,7 @@ func (m *meter) take(r measurement, p *proc, now phase) {
 	}
 }
 
-// takeGPUs takes a measurement of GPU memory. A child that is not among the processes on GPUs holds none if it was seen before; else it
-// is invisible.
+// takeGPUs takes a measurement of GPU memory. A child that is not found holds none if it was seen before; else it is invisible.
 func (m *meter) takeGPUs(r measurement, p *proc, now phase) {
 	m.mute = m.mute || errors.Is(r.err, context.DeadlineExceeded) || errors.Is(r.err, exec.ErrNotFound)
 	switch {
@@ -152,7 +144,7 @@ func (m *meter) takeGPUs(r measurement, p *proc, now phase) {
 		m.hidden = r.child
 	}
 	if r.child != p.child || r.phase != now || m.again {
-		return // of an earlier state
+		return
 	}
 	held := api.Bytes(0)
 	if r.err == nil && (r.found || m.visible == r.child) {
@@ -161,7 +153,6 @@ func (m *meter) takeGPUs(r measurement, p *proc, now phase) {
 	m.takeTotal(held)
 }
 
-// takeTotal ends a measurement of GPUs, and reports a known and changed amount.
 func (m *meter) takeTotal(held api.Bytes) {
 	old := m.reports.read()
 	news := held > 0 && differs(old.Memory.PerDevice, held)
@@ -178,8 +169,7 @@ func (m *meter) takeTotal(held api.Bytes) {
 
 func differs(old, now api.Bytes) bool { return max(now-old, old-now)*10 > old }
 
-// noteUse records the use of a GPU that a process of the runtime logs as it falls asleep; the largest counts. In other states the line
-// means nothing. It is safe for many goroutines.
+// noteUse records the use of a GPU that the runtime logs as it falls asleep; the largest counts. It is safe for many goroutines.
 func (r *Reports) noteUse(used api.Bytes) {
 	r.changeFromOutside(func(st *api.InstanceStatus) bool {
 		if st.State != api.Draining && st.State != api.Asleep || st.Level == api.Suspended || used <= st.DeviceUse {
@@ -192,28 +182,25 @@ func (r *Reports) noteUse(used api.Bytes) {
 
 // A suspension ([api.Suspended]) is the runtime's own sleep, if it has one, and then the driver's ([Suspender]).
 //
-//  1. A suspended process answers nobody. It gets no request, no probe and no question for its metrics, and no time to end.
-//  2. The wake after it restores the process, and goes on as a wake from its own sleep. It ends with the canary.
-//  3. The first wake decides that it can be suspended. A failure that another try would not change decides that it can't, as do
-//     maxTries other ones in a row.
+//  1. A suspended process answers nobody: it gets no request, probe or question for its metrics, and no time to end.
+//  2. The wake after it restores the process, and goes on as a wake from its own sleep.
+//  3. The first wake decides that it can be suspended. A permanent failure decides that it can't, as do maxTries others in a row.
 //  4. After a failed suspension it sleeps as its own sleep left it, or is awake; if the driver has lost it, it is ended.
 //  5. A runtime without a sleep of its own that can be suspended is, where it was to sleep at level 1.
 
 // maxTries is how often in a row a suspension and its wake may fail.
 const maxTries = 3
 
-// suspension holds the outcomes of earlier suspensions, and the GPUs of the runtime.
 type suspension struct {
 	works    bool
-	never    string // why it can't be suspended; empty: it may
+	never    string
 	failures int
-	movable  bool           // the last one can be restored onto other GPUs
-	devices  []api.DeviceID // the runtime's GPUs, sorted
-	onto     []api.DeviceID // those that the next wake moves it to; nil: the same
+	movable  bool // the last one can be restored onto other GPUs
+	devices  []api.DeviceID
+	onto     []api.DeviceID // the GPUs of the next wake; nil: the same
 	moved    bool           // devices are not those of Config.Status
 }
 
-// tried records the outcome of a suspension, or of the wake after one.
 func (u *suspension) tried(err error, woke bool) {
 	switch {
 	case err == nil && woke:
@@ -225,7 +212,6 @@ func (u *suspension) tried(err error, woke bool) {
 	}
 }
 
-// checkSuspend refuses what can't be suspended.
 func (m *machine) checkSuspend() error {
 	if m.cfg.Suspender != nil && m.suspension.never == "" && !m.proc.attached {
 		return nil
@@ -242,7 +228,6 @@ func (m *machine) target(g api.Grant) []api.DeviceID {
 	return onto
 }
 
-// checkMove refuses a grant of GPUs that the runtime can't be restored onto.
 func (m *machine) checkMove(g api.Grant) error {
 	u := &m.suspension
 	if onto := m.target(g); onto != nil && (!u.movable || len(onto) != len(u.devices)) {
@@ -251,7 +236,6 @@ func (m *machine) checkMove(g api.Grant) error {
 	return nil
 }
 
-// env returns the environment of a runtime that is started.
 func (u *suspension) env(env []string) []string {
 	if u.moved {
 		env = append(slices.Clip(env), "CUDA_VISIBLE_DEVICES="+strings.Trim(strings.ReplaceAll(fmt.Sprint(u.devices), " ", ","), "[]"))
@@ -259,7 +243,7 @@ func (u *suspension) env(env []string) []string {
 	return env
 }
 
-// sleepLevel returns the level at which the runtime is to sleep, and the level of its own sleep below; 0: it has none.
+// sleepLevel returns the level to sleep at, and the level of the runtime's own sleep below; 0: it has none.
 func (m *machine) sleepLevel() (level, own api.Level) {
 	level, sleeps := m.want.level, m.cfg.Runtime.Traits().Sleeps
 	if level == api.Level1 && !sleeps && m.suspension.works {
@@ -276,7 +260,6 @@ func (m *machine) sleepLevel() (level, own api.Level) {
 	return level, api.LevelAwake
 }
 
-// sleep puts the runtime to sleep, and suspends it.
 func (o *operation) sleep(ctx context.Context) (err error) {
 	sleep := o.cfg.Runtime.Sleep
 	if o.mover != nil {
@@ -292,7 +275,6 @@ func (o *operation) sleep(ctx context.Context) (err error) {
 	return err
 }
 
-// restore is the beginning of a wake.
 func (o *operation) restore(ctx context.Context, serves func()) (runtime.Answer, error) {
 	if o.from == api.Suspended {
 		if err := o.cfg.Suspender.Restore(ctx, o.child.PID(), o.old, o.onto); err != nil {
@@ -305,8 +287,8 @@ func (o *operation) restore(ctx context.Context, serves func()) (runtime.Answer,
 	return o.cfg.Runtime.Wake(ctx, o.launch.Endpoint, o.own, serves)
 }
 
-// suspendFailed goes on after a failed suspension: 1. the driver has lost the processes, or another level was wanted, which is to end
-// them; 2. they sleep as their own sleep left them; 3. they are awake.
+// suspendFailed goes on after a failed suspension: 1. the driver has lost the processes, or another level was wanted: they end; 2. they
+// sleep as their own sleep left them; 3. they are awake.
 func (s *Supervisor) suspendFailed(op *operation, r result) {
 	s.cfg.Logger.Warn("suspension failed", "error", r.err, "failures", s.suspension.failures)
 	if s.want.level == api.Suspended {
@@ -326,7 +308,7 @@ func (s *Supervisor) suspendFailed(op *operation, r result) {
 	}
 }
 
-// sidecar stands in for a process if somebody else starts and stops the runtime. Ending it only detaches from it.
+// sidecar stands in for a process that somebody else starts and stops.
 type sidecar struct {
 	once sync.Once
 	left chan struct{} // closed on detaching
@@ -340,7 +322,6 @@ func (c *sidecar) Status() string          { return "let go" }
 func (c *sidecar) Stop(time.Duration)      { c.Kill() }
 func (c *sidecar) Kill()                   { c.once.Do(func() { close(c.left) }) }
 
-// Memory returns an error: the processes of another container are not readable.
 func (c *sidecar) Memory() (api.Bytes, api.SharedMemory, error) {
 	return 0, api.SharedMemory{}, fmt.Errorf("measure the memory of a sidecar: %w", errors.ErrUnsupported)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// sleepTimeout bounds the runtime's own part of a sleep.
 const sleepTimeout = time.Minute
 
 type kind string
@@ -29,15 +28,14 @@ const (
 	opSnapshot kind = "snapshot"
 )
 
-// Causes of a cancelled operation.
 var (
 	errExited  = errors.New("the runtime ended")
 	errStopped = errors.New("something else is wanted now")
 	errTimeout = errors.New("took longer than its limit")
 )
 
-// operation is the operation on the runtime that is under way. One goroutine runs it and sends one result, which the owner always
-// receives. Its methods run in that goroutine: they touch no state of the owner, and change it only by notes.
+// operation is the operation on the runtime that is under way. One goroutine runs it and sends one result. Its methods run in that
+// goroutine, and change the owner's state only by notes.
 type operation struct {
 	kind      kind
 	began     time.Time
@@ -47,29 +45,29 @@ type operation struct {
 	notes     chan<- func(*Supervisor)
 	child     Child
 	launch    runtime.Launch
-	from      api.Level        // the level at its beginning
-	level     api.Level        // of a sleep
-	own       api.Level        // of the runtime's own sleep at that level, or below a suspension; 0: none
-	old, onto []api.DeviceID   // of a wake from a suspension that moves the runtime: its GPUs; nil: they stay
-	startup   *runtime.Startup // of a start or wake
-	announced <-chan struct{}  // of a start
-	grace     time.Duration    // of an end
-	busy      bool             // of a probe: requests run
-	run       func()           // starts the goroutine; begin calls it if nothing is left to be set
-	drained   bool             // an end of a runtime that was awake and has no requests
-	mover     runtime.Mover    // of a sleep or an end: it ends requests, which continue elsewhere; nil: none are ended
-	stopped   bool             // cancelled by the owner
-	suspect   bool             // of a start: the canary decides
-	saved     saved            // of a start
+	from      api.Level
+	level     api.Level      // of a sleep
+	own       api.Level      // of the runtime's own sleep at that level, or below a suspension; 0: none
+	old, onto []api.DeviceID // of a wake from a suspension that moves the runtime: its GPUs; nil: they stay
+	startup   *runtime.Startup
+	announced <-chan struct{}
+	grace     time.Duration
+	busy      bool
+	run       func()
+	drained   bool          // an end of a runtime that was awake and has no requests
+	mover     runtime.Mover // of a sleep or an end: it ends the requests
+	stopped   bool
+	suspect   bool
+	saved     saved
 
 	// Written by the goroutine, read by the owner after the result.
-	model    string          // of a fetch
-	patience int             // of a probe
-	suspends bool            // of a sleep: the runtime's own is done
-	movable  bool            // of a suspension: it can be restored onto other GPUs
-	mismatch bool            // of a wake or start: a different answer to the canary
+	model    string
+	patience int
+	suspends bool // the runtime's own sleep is done
+	movable  bool
+	mismatch bool
 	canary   *runtime.Answer // the expected answer; of a sleep or start, also the learnt one
-	adapters answers         // the same for its adapters
+	adapters answers
 }
 
 type result struct {
@@ -77,7 +75,7 @@ type result struct {
 	took time.Duration
 }
 
-// beginOperation sets up an operation and starts it. For a start, a probe or an end, the caller sets its fields and calls run.
+// beginOperation starts an operation. For a start, a probe or an end, the caller sets its fields and calls run.
 func (s *Supervisor) beginOperation(k kind) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	op := &operation{
@@ -163,7 +161,6 @@ func (o *operation) perform(ctx context.Context) error {
 	return err
 }
 
-// wake wakes the runtime, and compares its answers with those from before the sleep.
 func (o *operation) wake(ctx context.Context) error {
 	var serves func() // nil: no request may come early
 	if o.cfg.Early != nil && o.cfg.Early() {
@@ -183,11 +180,8 @@ func (o *operation) wake(ctx context.Context) error {
 	return err
 }
 
-// moveTimeout bounds how long a runtime may take to end its requests before it is ended.
 const moveTimeout = 10 * time.Second
 
-// moveOut makes a runtime end its requests before its own end. If that fails, the end of the process ends them, and they continue
-// elsewhere all the same.
 func (o *operation) moveOut(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
 	defer cancel()
@@ -196,7 +190,6 @@ func (o *operation) moveOut(ctx context.Context) {
 	}
 }
 
-// limit returns how long an operation may take; a fetch and an end have their own bounds.
 func (o *operation) limit() (time.Duration, bool) {
 	switch o.kind {
 	case opStart:
@@ -213,7 +206,6 @@ func (o *operation) limit() (time.Duration, bool) {
 	return 0, false
 }
 
-// makeReady runs Config.Ready, between the first token and the first request.
 func (o *operation) makeReady(ctx context.Context) error {
 	if o.cfg.Ready == nil {
 		return nil
@@ -225,7 +217,7 @@ func (o *operation) makeReady(ctx context.Context) error {
 	return nil
 }
 
-// tell has the owner call note, unless ctx ends first.
+// tell has the owner call note.
 func (o *operation) tell(ctx context.Context, note func(*Supervisor)) {
 	select {
 	case o.notes <- note:
@@ -233,7 +225,6 @@ func (o *operation) tell(ctx context.Context, note func(*Supervisor)) {
 	}
 }
 
-// awaitStart waits for the first token: for the runtime's announcement of it, or for the answer to a probe.
 func (o *operation) awaitStart(ctx context.Context) error {
 	if o.launch.Announce != "" {
 		select {
@@ -260,7 +251,7 @@ func (o *operation) awaitStart(ctx context.Context) error {
 func (s *Supervisor) finishOperation(r result) {
 	op := s.op
 	s.op = nil
-	s.proc.poll() // if the process has ended too, that explains the result
+	s.proc.poll()
 	s.canary.judged(op, s.proc.attached, r.err)
 	switch op.kind {
 	case opFetch:
@@ -280,7 +271,7 @@ func (s *Supervisor) finishOperation(r result) {
 		if r.err != nil {
 			s.cfg.Logger.Warn("making a snapshot failed: the next start is a usual one", "reason", r.err)
 			s.reports.SetSnapshot(api.Snapshot{Missing: r.err.Error()})
-			s.checkUnreachable() // the runtime may not have gone on
+			s.checkUnreachable()
 		}
 	}
 }
@@ -290,7 +281,7 @@ func (s *Supervisor) finishOperation(r result) {
 func (s *Supervisor) finishStart(op *operation, r result) {
 	if op.kind == opWake && op.from == api.Suspended && !op.stopped {
 		if r.err != nil && op.onto != nil {
-			s.cfg.Moves = false // the driver can't
+			s.cfg.Moves = false
 		} else {
 			s.suspension.tried(r.err, true)
 		}
@@ -317,7 +308,7 @@ func (s *Supervisor) finishStart(op *operation, r result) {
 	}
 }
 
-// wakeUnsure wakes a runtime that may sleep at level, with its own sleep at own, or be awake.
+// level and own are those of the sleep, if the runtime sleeps.
 func (s *Supervisor) wakeUnsure(level, own api.Level) {
 	s.phase, s.proc.level, s.proc.own = waking, level, own
 	s.coming.step(api.StepWaking)
@@ -325,8 +316,7 @@ func (s *Supervisor) wakeUnsure(level, own api.Level) {
 	s.beginOperation(opWake)
 }
 
-// finishSleep stops a runtime that turns out not to sleep. After another failure of its own sleep its state is unknown, so it is woken
-// again, which proves that it generates or ends in a restart.
+// finishSleep wakes a runtime whose own sleep failed: its state is unknown, and a wake proves that it generates or ends in a restart.
 func (s *Supervisor) finishSleep(op *operation, r result) {
 	if op.suspends && !op.stopped {
 		s.suspension.tried(r.err, false)
@@ -366,15 +356,14 @@ const progressInterval = 200 * time.Millisecond
 func (s *Supervisor) prepareModel() {
 	s.phase = fetching
 	s.coming.begin(api.StepFetching)
-	s.cfg.Log.Mark() // output of an earlier process explains nothing now
+	s.cfg.Log.Mark()
 	s.enterState(api.Starting, api.StepFetching)
 	s.gate.expect(s.expectedFetching(0, time.Now()))
 	s.beginOperation(opFetch)
 }
 
-// reportShare returns the function that a preparation reports to. It passes a share on to the owner if the last one is old enough.
 func (o *operation) reportShare(ctx context.Context) func(float64) {
-	var mu sync.Mutex // guards last: parts of a model may arrive concurrently
+	var mu sync.Mutex // guards last: parts of a model arrive concurrently
 	var last time.Time
 	return func(share float64) {
 		mu.Lock()
@@ -395,8 +384,7 @@ func (s *Supervisor) noteShare(share float64) {
 	s.reports.send(s.reports.change(func(st *api.InstanceStatus) { st.Progress = share }))
 }
 
-// finishFetch: 1. another state is wanted, or was meanwhile: step goes on without a process; 2. the fetch failed; 3. the process is
-// started.
+// finishFetch: 1. something else is, or was, wanted: step goes on without a process; 2. the fetch failed; 3. the process is started.
 func (s *Supervisor) finishFetch(op *operation, r result) {
 	s.phase = off
 	switch {

@@ -13,25 +13,23 @@ import (
 const (
 	firstPause   = 100 * time.Millisecond // before a restart; doubles
 	longestPause = 10 * time.Second
-	maxFailures  = 3 // starts or wakes in a row
-	maxSlow      = 7 // starts that the server itself gave up because the machine is busy, which are not among these
+	maxFailures  = 3
+	maxSlow      = 7 // starts that the server gave up on a busy machine
 )
 
-// restarts counts failures, and decides when a failed runtime is started again.
 type restarts struct {
-	log        *process.Log  // the runtime's output, whose last lines explain a failure
-	backoff    time.Duration // the last pause before a restart
-	retryAt    time.Time     // when a start may be tried again
-	failures   int           // starts and wakes that failed in a row
-	gaveUp     bool          // too many of them
-	noRoom     bool          // the last of them failed for want of GPU memory
-	slow       int           // starts that were too slow for the server, since it was awake
-	message    string        // why it is unhealthy
-	count      int           // of restarts
-	awakeSince time.Time     // the last time that it became awake
+	log        *process.Log // its last lines explain a failure
+	backoff    time.Duration
+	retryAt    time.Time
+	failures   int // starts and wakes that failed in a row
+	gaveUp     bool
+	noRoom     bool
+	slow       int
+	message    string
+	count      int
+	awakeSince time.Time
 }
 
-// tryAnew resets a runtime that was given up: a caller asks for it again.
 func (r *restarts) tryAnew() {
 	if r.gaveUp {
 		r.gaveUp, r.failures, r.backoff, r.retryAt = false, 0, 0, time.Time{}
@@ -42,7 +40,6 @@ func (r *restarts) awoke(now time.Time) {
 	r.failures, r.slow, r.gaveUp, r.noRoom, r.message, r.awakeSince = 0, 0, false, false, "", now
 }
 
-// tooSlow reports whether the server gave up its start because the machine is busy, and is to be started again at once.
 func (r *restarts) tooSlow() bool {
 	if r.slow >= maxSlow || !runtime.TooSlow(r.log.Message(math.MaxInt)) {
 		return false
@@ -51,8 +48,7 @@ func (r *restarts) tooSlow() bool {
 	return true
 }
 
-// failedToCome counts a failed start or wake, and reports whether it was the last attempt: the failure is permanent, or there were too
-// many. Then the runtime is given up, unless others restart it.
+// failedToCome reports whether it was the last attempt: then the runtime is given up, unless others restart it.
 func (r *restarts) failedToCome(permanent, attached, noRoom bool) (last bool) {
 	r.failures++
 	last = permanent || r.failures >= maxFailures
@@ -60,11 +56,9 @@ func (r *restarts) failedToCome(permanent, attached, noRoom bool) (last bool) {
 	return last
 }
 
-// explained records why the process ended when that is no failure, because nobody wants it awake.
 func (r *restarts) explained(reason string) { r.message = explain(reason, r.log) }
 
-// failed sets the time of the next start, and its reason. A runtime that was awake for longer than the last pause begins with the first
-// pause again.
+// failed sets the time of the next start. A runtime that was awake for longer than the last pause begins with the first one again.
 func (r *restarts) failed(now time.Time, awake bool, reason string) {
 	if awake && now.Sub(r.awakeSince) > r.backoff {
 		r.backoff = 0
@@ -74,19 +68,18 @@ func (r *restarts) failed(now time.Time, awake bool, reason string) {
 	r.explained(reason)
 }
 
-// proc is the runtime's process and the level of its sleep.
 type proc struct {
-	child    Child // nil: there is none
+	child    Child
 	launch   runtime.Launch
-	ended    bool      // the child has ended and step has not handled it yet
+	ended    bool      // step has not handled it yet
 	level    api.Level // of the sleep, or of the sleep that a wake ends
 	own      api.Level // of the runtime's own sleep; below level if the driver has suspended it
 	stopped  bool      // asleep without a process: the next start is a wake
-	attached bool      // the runtime is a sidecar, as the last launch said
-	wasAwake bool      // since the last start
+	attached bool      // as the last launch said
+	wasAwake bool
 }
 
-// exited returns a channel that is closed when the process ends; nil if there is none, or its end is known.
+// exited returns nil if there is no process, or its end is known.
 func (p *proc) exited() <-chan struct{} {
 	if p.child == nil || p.ended {
 		return nil
@@ -102,7 +95,6 @@ func (p *proc) poll() {
 	}
 }
 
-// pid returns the process's ID; 0: there is none, or it is not ours.
 func (p *proc) pid() int {
 	if p.child == nil {
 		return 0
@@ -120,7 +112,7 @@ func (p *proc) launched(l runtime.Launch) {
 func (p *proc) started(c Child) { p.child, p.ended = c, false }
 
 func (p *proc) adopted(c Child, l runtime.Launch) {
-	l.Announce = "" // the runtime may have printed it already
+	l.Announce = "" // perhaps already printed
 	p.launched(l)
 	p.started(c)
 }
@@ -131,10 +123,9 @@ func (p *proc) awoke() {
 	p.level, p.own, p.stopped, p.wasAwake = api.LevelAwake, api.LevelAwake, false, true
 }
 
-// sleepsStopped sets that the runtime sleeps without a process.
 func (p *proc) sleepsStopped() { p.level, p.own, p.stopped = api.Level2, api.Level2, true }
 
-// depth is the deepest level that the sleep fulfils: without a process all.
+// depth is the deepest level that the sleep fulfils.
 func (p *proc) depth() api.Level {
 	if p.stopped {
 		return api.Suspended
@@ -142,10 +133,10 @@ func (p *proc) depth() api.Level {
 	return p.level
 }
 
-// took is how long the last start, wake and sleep took; 0: not known.
+// took: 0 is not known.
 type took struct{ load, wake, sleep time.Duration }
 
-// started records a start; wake: the runtime slept without a process, so the start was a wake too.
+// wake: the runtime slept without a process.
 func (t *took) started(d time.Duration, wake bool) {
 	t.load = d
 	if wake {
@@ -155,32 +146,27 @@ func (t *took) started(d time.Duration, wake bool) {
 
 func (t *took) toWake() time.Duration { return cmp.Or(t.wake, t.load) }
 
-// Note is the record that a supervisor leaves for the next one of its runtime. It survives JSON and holds no secrets.
+// Note is left by a supervisor for the next one of its runtime. It survives JSON and holds no secrets.
 type Note struct {
-	// State and Level are as reported.
 	State api.State `json:"state"`
 	Level api.Level `json:"level"`
-	// Own is the level of the runtime's own sleep below a suspension; 0: none.
-	Own api.Level `json:"own,omitempty"`
-	// Turning says that the runtime was told to sleep or to wake and has not answered, so its state is unknown. Level is the sleep's.
-	Turning bool `json:"turning,omitempty"`
-	// Endpoint is the runtime's address, and Attach says that it is a sidecar.
-	Endpoint api.Endpoint `json:"endpoint,omitempty"`
-	Attach   bool         `json:"attach,omitempty"`
-	// The rest is as in [api.InstanceStatus].
-	Epoch     uint64          `json:"epoch"`
-	LoadTime  time.Duration   `json:"loadTime,omitempty"`
-	WakeTime  time.Duration   `json:"wakeTime,omitempty"`
-	SleepTime time.Duration   `json:"sleepTime,omitempty"`
-	Restarts  int             `json:"restarts,omitempty"`
-	Adapters  []api.ModelName `json:"adapters,omitempty"`
-	Standby   []api.ModelName `json:"standby,omitempty"`
-	// Canary is the expected answer after a sleep, nil if it was not asked yet; CanaryMismatches is as in the status.
+	Own   api.Level `json:"own,omitempty"`
+	// Turning says that the runtime was told to sleep or to wake and has not answered. Level is the sleep's.
+	Turning          bool            `json:"turning,omitempty"`
+	Endpoint         api.Endpoint    `json:"endpoint,omitempty"`
+	Attach           bool            `json:"attach,omitempty"`
+	Epoch            uint64          `json:"epoch"`
+	LoadTime         time.Duration   `json:"loadTime,omitempty"`
+	WakeTime         time.Duration   `json:"wakeTime,omitempty"`
+	SleepTime        time.Duration   `json:"sleepTime,omitempty"`
+	Restarts         int             `json:"restarts,omitempty"`
+	Adapters         []api.ModelName `json:"adapters,omitempty"`
+	Standby          []api.ModelName `json:"standby,omitempty"`
 	Canary           *runtime.Answer `json:"canary,omitempty"`
 	CanaryMismatches int             `json:"canaryMismatches,omitempty"`
 }
 
-// Launch returns the note's launch, as Config.Adopt returns it.
+// Launch returns the launch that Config.Adopt returns.
 func (n Note) Launch() runtime.Launch {
 	return runtime.Launch{Endpoint: n.Endpoint, Attach: n.Attach}
 }
@@ -207,9 +193,9 @@ func (s *Supervisor) saveNote() {
 	s.cfg.Save(n)
 }
 
-// adoptRuntime continues with a runtime that another supervisor left: 1. there is no process: it sleeps without one, or must be
-// started; 2. it may sleep or not: it is woken, which proves that it generates or ends in a restart; 3. it sleeps, according to the
-// note; 4. it was starting, and is awaited; 5. it was awake, and is again once it has generated a token.
+// adoptRuntime continues with a runtime that another supervisor left: 1. there is no process: it sleeps without one, or must be started;
+// 2. it may sleep or not: it is woken; 3. it sleeps; 4. it was starting, and is awaited; 5. it was awake, and is again once it has
+// generated a token.
 func (s *Supervisor) adoptRuntime() {
 	child, launch, n, found := s.cfg.Adopt()
 	if !found {

@@ -16,18 +16,18 @@ import (
 
 // A start from a snapshot restores the process that an earlier start of the same runtime has left on the disk.
 //
-//  1. After a usual start, once no request has run for a moment, the runtime is asked the canary twice, and a snapshot is made of its
-//     process. Meanwhile the process stands still, and requests wait in it. A runtime that answers differently has no snapshot.
-//  2. The next start of a process restores a valid snapshot. It must answer the canary as before, without a second try.
-//  3. If it does not, or ends, or takes longer than a usual start and a minute, the snapshot is deleted. A usual start follows at
-//     once, and is not counted as a restart.
+//  1. After a usual start, once no request runs, the runtime is asked the canary twice, and a snapshot is made. Meanwhile the process
+//     stands still, and requests wait in it. A runtime that answers differently has no snapshot.
+//  2. The next start restores a valid snapshot. It must answer the canary as before, without a second try.
+//  3. If it does not, or ends, or takes longer than a usual start and a minute, the snapshot is deleted. A usual start follows at once,
+//     and is not counted as a restart.
 
-// Snapshots keeps a snapshot of a runtime's process. Its methods are called by one goroutine at a time.
+// One goroutine at a time calls the methods of Snapshots.
 type Snapshots interface {
-	// Restore restores the process by a child that it starts with start. lines receives its output. A nil child: there is no snapshot
-	// for this launch that is worth it.
+	// Restore restores the process by a child that it starts with start. lines receives its output. A nil child: no snapshot for this
+	// launch is worth it.
 	Restore(l runtime.Launch, start func(process.Spec) (Child, error), lines func([]byte)) (Child, Saved)
-	// Restored takes the outcome of a restore: its duration until the canary was answered, or why the snapshot must be deleted.
+	// Restored takes how long a restore took until the canary was answered, or why the snapshot must be deleted.
 	Restored(took time.Duration, failed error)
 	// Save makes a snapshot of the process and its descendants, which use that much memory and go on. It sets the endpoint itself.
 	Save(ctx context.Context, memory api.Bytes, of Saved) error
@@ -42,21 +42,19 @@ type Saved struct {
 }
 
 const (
-	snapshotAfter   = 2 * time.Second        // from the start, and the pause between two looks for requests
-	closeTime       = 100 * time.Millisecond // for the runtime to notice closed connections
+	snapshotAfter   = 2 * time.Second // from the start, and the pause between two looks for requests
+	closeTime       = 100 * time.Millisecond
 	saveTries       = 3
 	snapshotTimeout = time.Minute // of a snapshot, and how much longer than a usual start a restore may take
 )
 
-// saved is the state of the snapshot of the present process.
 type saved struct {
-	at        time.Time     // when to make one; zero: never
-	restoring bool          // the start under way restores one
-	pid       int           // of a restored process; 0: it is not restored
-	load      time.Duration // of the usual start
+	at        time.Time // zero: never
+	restoring bool
+	pid       int // of a restored process; 0: it is not restored
+	load      time.Duration
 }
 
-// restoreRuntime begins a start from a snapshot, and reports whether there is one.
 func (s *Supervisor) restoreRuntime(launch runtime.Launch, lines func([]byte)) bool {
 	s.saved = saved{}
 	if s.cfg.Snapshots == nil {
@@ -75,7 +73,6 @@ func (s *Supervisor) restoreRuntime(launch runtime.Launch, lines func([]byte)) b
 	return true
 }
 
-// awaitRestored waits until a restored runtime has answered the canary as before.
 func (o *operation) awaitRestored(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, o.saved.load+snapshotTimeout)
 	defer cancel()
@@ -89,7 +86,6 @@ func (o *operation) awaitRestored(ctx context.Context) error {
 	return err
 }
 
-// startedRuntime records a start, and plans a snapshot after a usual one.
 func (s *Supervisor) startedRuntime(took time.Duration) {
 	switch {
 	case s.cfg.Snapshots == nil || s.proc.attached:
@@ -101,7 +97,6 @@ func (s *Supervisor) startedRuntime(took time.Duration) {
 	}
 }
 
-// restoreFailed has the snapshot deleted and its process ended, after which the owner starts the runtime as usual.
 func (s *Supervisor) restoreFailed(reason error) {
 	s.saved = saved{}
 	s.canary.forget()
@@ -111,7 +106,6 @@ func (s *Supervisor) restoreFailed(reason error) {
 	}
 }
 
-// saveSnapshot makes a snapshot unless requests run.
 func (s *Supervisor) saveSnapshot() {
 	if running, _ := s.gate.Running(); running > 0 {
 		s.saved.at = time.Now().Add(snapshotAfter)
@@ -121,7 +115,6 @@ func (s *Supervisor) saveSnapshot() {
 	s.beginOperation(opSnapshot)
 }
 
-// save is the operation.
 func (o *operation) save(ctx context.Context) error {
 	if o.canary == nil {
 		o.canary = o.learn(ctx, "")
@@ -145,7 +138,7 @@ func (o *operation) save(ctx context.Context) error {
 	return err
 }
 
-// stop ends the process. criu is the parent of a restored one, ends at SIGTERM, and takes it along, so that it gets its own first.
+// stop ends the process. criu, the parent of a restored one, ends at SIGTERM and takes it along, so that it gets its own first.
 func (o *operation) stop() {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", o.saved.pid))
 	if o.grace > 0 && strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", o.child.PID())) && syscall.Kill(-o.saved.pid, syscall.SIGTERM) == nil {

@@ -10,12 +10,11 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// Reports are the status, readable from any goroutine, and its reports. The exported methods do not block and are safe for many
-// goroutines.
+// Reports holds the status and reports its changes. The exported methods do not block and are safe for many goroutines.
 type Reports struct {
 	gate    *Gate
-	changed chan struct{}            // from SetAdapters and SetLoad; room for one, as a signal that there is something to report
-	out     func(api.InstanceStatus) // Config.Report
+	changed chan struct{} // from changeFromOutside; room for one
+	out     func(api.InstanceStatus)
 
 	// Only the owner uses these.
 	owed      *api.InstanceStatus // a delayed report; nil: none
@@ -41,7 +40,7 @@ func (r *Reports) change(f func(*api.InstanceStatus)) api.InstanceStatus {
 	return s
 }
 
-// changeFromOutside is change for other goroutines than the owner, which is signalled to report. f reports whether something changed.
+// changeFromOutside is change for other goroutines than the owner. f reports whether something changed.
 func (r *Reports) changeFromOutside(f func(*api.InstanceStatus) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,26 +49,23 @@ func (r *Reports) changeFromOutside(f func(*api.InstanceStatus) bool) {
 	}
 	select {
 	case r.changed <- struct{}{}:
-	default: // the pending report covers it
+	default:
 	}
 }
 
-// soon is how long the report of a wake is delayed. If the instance is awake before, only that is reported: the work that a report
-// causes, here and at its receiver, would slow so short a wake.
+// soon is how long the report of a wake is delayed. If the instance is awake before, only that is reported: a report's work, here and at
+// its receiver, would slow so short a wake.
 const soon = 5 * time.Millisecond
 
-// owe delays a report.
 func (r *Reports) owe(report api.InstanceStatus) {
 	r.owed, r.owedUntil = &report, time.Now().Add(soon)
 }
 
-// send reports, after a delayed report.
 func (r *Reports) send(status api.InstanceStatus) {
 	r.pay()
 	r.out(status)
 }
 
-// pay sends the delayed report.
 func (r *Reports) pay() {
 	if owed := r.owed; owed != nil {
 		r.owed = nil
@@ -77,17 +73,16 @@ func (r *Reports) pay() {
 	}
 }
 
-// noProcess clears the process's fields; the next report shows it.
 func (r *Reports) noProcess() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status.PID, r.status.Memory = 0, api.Memory{}
 }
 
-// firstSeq returns a first number that is above those of earlier processes of the instance.
+// firstSeq is above the numbers of earlier processes of the instance.
 func firstSeq(now time.Time) uint64 { return uint64(now.UnixMicro()) }
 
-// setAdapters reports whether the lists changed. It replaces slices and never changes them.
+// setAdapters replaces slices and never changes them.
 func setAdapters(st *api.InstanceStatus, loaded, standby []api.ModelName) bool {
 	if slices.Equal(st.Adapters, loaded) && slices.Equal(st.Standby, standby) {
 		return false
@@ -102,16 +97,16 @@ func (r *Reports) adapters() (loaded, standby []api.ModelName) {
 	return r.status.Adapters, r.status.Standby
 }
 
-// SetAdapters sets the loaded adapters and those on standby; a change is reported. It may be called inside Ready. They outlive a sleep
-// and a restart: Ready loads them again.
+// SetAdapters sets the loaded adapters and those on standby. It may be called inside Ready. They outlive a sleep and a restart: Ready
+// loads them again.
 func (r *Reports) SetAdapters(loaded, standby []api.ModelName) {
 	r.changeFromOutside(func(st *api.InstanceStatus) bool { return setAdapters(st, loaded, standby) })
 }
 
-// SetModel sets the description of the model, which is reported.
+// SetModel sets the description of the model.
 func (r *Reports) SetModel(m api.ModelFacts) {
 	if m.Details.Families == nil {
-		m.Details.Families = []string{} // a list for clients
+		m.Details.Families = []string{}
 	}
 	r.changeFromOutside(func(st *api.InstanceStatus) bool {
 		st.Model = &m // replaced, never changed
@@ -119,21 +114,21 @@ func (r *Reports) SetModel(m api.ModelFacts) {
 	})
 }
 
-// SetLoad sets the runtime's load, which is reported. The load is discarded when the runtime is no longer awake.
+// SetLoad sets the runtime's load, unless it is no longer awake.
 func (r *Reports) SetLoad(l api.Load) {
 	r.changeFromOutside(func(st *api.InstanceStatus) bool {
 		if st.State != api.Awake && st.State != api.Draining {
 			return false
 		}
-		st.Load = &l // replaced, never changed
+		st.Load = &l
 		return true
 	})
 }
 
-// SetSnapshot sets the state of the function's snapshot, which is reported.
+// SetSnapshot sets the state of the function's snapshot.
 func (r *Reports) SetSnapshot(now api.Snapshot) {
 	r.changeFromOutside(func(st *api.InstanceStatus) bool {
-		st.Snapshot = &now // replaced, never changed
+		st.Snapshot = &now
 		return true
 	})
 }
@@ -143,7 +138,6 @@ func (r *Reports) SetEndpoint(at api.Endpoint) {
 	r.change(func(st *api.InstanceStatus) { st.Endpoint = at })
 }
 
-// keptLoad returns the load of an instance that enters a state without requests: its prefix cache, if it sleeps and keeps any of it.
 func (m *machine) keptLoad(state api.State) *api.Load {
 	if k, can := m.cfg.Runtime.(runtime.Keeper); can && state == api.Asleep && m.proc.pid() > 0 {
 		if kept := k.Kept(); kept > 0 {
@@ -153,14 +147,13 @@ func (m *machine) keptLoad(state api.State) *api.Load {
 	return nil
 }
 
-// enterState changes the state, saves a note and reports it.
 func (s *Supervisor) enterState(state api.State, stage string) {
 	report := s.setState(state, stage)
 	s.saveNote()
 	s.reports.send(report)
 }
 
-// setState changes the state and returns its report, which the caller must send next.
+// The caller must send setState's report next.
 func (s *Supervisor) setState(state api.State, stage string) api.InstanceStatus {
 	level := api.LevelAwake
 	if state == api.Asleep {
@@ -185,7 +178,7 @@ func (s *Supervisor) setState(state api.State, stage string) api.InstanceStatus 
 			st.Devices = s.suspension.devices
 		}
 		if level == api.Suspended && s.suspension.movable {
-			st.Devices = nil // bound to none
+			st.Devices = nil
 		}
 		st.Suspends, st.NoSuspend = s.suspension.works, s.suspension.never
 		st.State, st.Level, st.Stage, st.Message, st.PID = state, level, stage, cmp.Or(s.restarts.message, s.without), pid
@@ -206,23 +199,20 @@ func (s *Supervisor) noteEpoch(epoch uint64) {
 	s.saveNote()
 }
 
-// coming is the start or wake under way, and the steps of the last successful one.
 type coming struct {
-	since   time.Time        // when it began
-	startup *runtime.Startup // nil: none is under way
-	trace   api.Trace        // that it is for; zero: none
+	since   time.Time
+	startup *runtime.Startup
+	trace   api.Trace
 	steps   []api.Step
-	span    string // of the trace that the steps belong to
+	span    string
 }
 
-// causedBy records the trace of a wake that came before a start.
 func (c *coming) causedBy(t api.Trace) {
 	if c.startup == nil && !t.Zero() {
 		c.trace = t
 	}
 }
 
-// begin begins a start or wake, or a part of one with its own time, by its first step.
 func (c *coming) begin(step string) {
 	c.since = time.Now()
 	c.step(step)
@@ -236,10 +226,8 @@ func (c *coming) step(step string) {
 	c.startup.Step(step)
 }
 
-// failed ends it without a record.
 func (c *coming) failed() { c.startup = nil }
 
-// cameUp ends it successfully, and clears its trace.
 func (c *coming) cameUp() {
 	c.steps, c.span = nil, ""
 	if c.startup != nil {
@@ -248,7 +236,6 @@ func (c *coming) cameUp() {
 	c.startup, c.trace = nil, api.Trace{}
 }
 
-// unknownWait is the Retry-After for a start that was never measured.
 const unknownWait = 10 * time.Second
 
 // expected returns when the gate will be open, estimated from past starts and wakes:
@@ -289,7 +276,6 @@ func (m *machine) expected(state api.State) reopening {
 	return reopening{}
 }
 
-// expectedFetching returns when the gate will be open if the model continues to arrive at its present rate.
 func (m *machine) expectedFetching(share float64, now time.Time) reopening {
 	rest := unknownWait
 	if share > 0 {

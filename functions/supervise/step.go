@@ -14,8 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// step makes the next move towards the wanted state, and reports whether it made one. In this order: 1. cancel an operation that is in
-// the way, and wait for it; 2. clear an ended process; 3. the phase decides.
+// step makes the next move towards the wanted state, and reports whether it made one: 1. cancel an operation that is in the way, and wait
+// for it; 2. clear an ended process; 3. the phase decides.
 func (s *Supervisor) step() bool {
 	if s.op != nil { // 1.
 		s.interruptOperation()
@@ -45,11 +45,11 @@ func (s *Supervisor) step() bool {
 	return false
 }
 
-// interruptOperation cancels the operation if it is in the way. Only a stop interrupts a sleep that the runtime was told of.
+// interruptOperation cancels an operation that is in the way. Only a stop interrupts a sleep that the runtime was told of.
 func (s *Supervisor) interruptOperation() {
 	switch {
 	case s.op.kind == opEnd:
-		return // it ends by itself
+		return
 	case s.proc.ended:
 		s.op.cancel(errExited)
 	case s.want.state == api.Gone:
@@ -97,7 +97,7 @@ func (s *Supervisor) fromAsleep() bool {
 	case s.want.level > s.proc.level && (s.want.level == api.Suspended || s.cfg.Runtime.Traits().Deepens):
 		s.sleepRuntime()
 	case s.want.level > s.proc.level:
-		s.endProcess() // it can't sleep deeper in place; ending the process drops its weights too
+		s.endProcess() // it can't sleep deeper in place; without a process its weights are gone too
 	default:
 		return false
 	}
@@ -110,15 +110,14 @@ func (s *Supervisor) sleepRuntime() {
 	s.beginOperation(opSleep)
 }
 
-// beginStart begins a start, with the fetch of its model if there is one.
 func (s *Supervisor) beginStart() {
-	// Only a loss counts as a restart of a sidecar: waiting for it restarts nothing.
+	// Waiting for a sidecar restarts nothing; only its loss counts.
 	if s.state == api.Unhealthy && (!s.proc.attached || s.proc.wasAwake) {
 		s.restarts.count++
 	}
 	s.proc.wasAwake = false
 	if f, can := s.cfg.Runtime.(runtime.Finder); can && s.cfg.Prepare != nil {
-		if err := f.Find(); err != nil { // before its model is fetched
+		if err := f.Find(); err != nil {
 			s.startFailed(err.Error(), runtime.Permanent(err))
 			return
 		}
@@ -130,7 +129,6 @@ func (s *Supervisor) beginStart() {
 	s.launchRuntime(s.cfg.Model)
 }
 
-// launchRuntime forks the runtime, or attaches to a sidecar, and begins to wait for its first token.
 func (s *Supervisor) launchRuntime(model string) {
 	s.coming.begin(api.StepForking)
 	s.enterState(api.Starting, "starting runtime")
@@ -149,7 +147,7 @@ func (s *Supervisor) launchRuntime(model string) {
 }
 
 func (s *Supervisor) startProcess(launch runtime.Launch) {
-	s.canary.forget() // the weights are loaded again
+	s.canary.forget()
 	announced := make(chan struct{})
 	if launch.Announce == "" {
 		close(announced)
@@ -188,7 +186,6 @@ func (s *Supervisor) awaitRuntime(child Child, began time.Time, announced <-chan
 	s.op.run()
 }
 
-// becomeAwake opens the gate.
 func (s *Supervisor) becomeAwake() {
 	s.phase = awake
 	s.proc.awoke()
@@ -202,7 +199,7 @@ func (s *Supervisor) becomeAwake() {
 	s.answerCallers()   // before the report: requests wait for it
 	goruntime.Gosched() // also before the work that the report causes
 	s.saveNote()
-	s.reports.owed = nil // this replaces a delayed report
+	s.reports.owed = nil
 	s.reports.out(report)
 }
 
@@ -213,7 +210,6 @@ func (s *Supervisor) reopenGate() {
 	s.answerCallers()
 }
 
-// moveRequests ends a drain early if all running requests can move: the runtime ends them.
 func (s *Supervisor) moveRequests() {
 	if running, moved := s.gate.move(); moved {
 		s.cfg.Logger.Info("handing over running requests to other instances", "running", running)
@@ -221,7 +217,6 @@ func (s *Supervisor) moveRequests() {
 	}
 }
 
-// finishDrain goes on after the last request has left.
 func (s *Supervisor) finishDrain() {
 	if level, _ := s.sleepLevel(); s.want.state == api.Asleep && (level == api.Suspended || s.cfg.Runtime.Traits().Sleeps) {
 		s.sleepRuntime()
@@ -230,7 +225,6 @@ func (s *Supervisor) finishDrain() {
 	s.endProcess()
 }
 
-// expireDrain gives up a sleep, or goes on with a stop.
 func (s *Supervisor) expireDrain() {
 	if s.want.state == api.Gone {
 		s.endProcess()
@@ -245,10 +239,8 @@ func (s *Supervisor) expireDrain() {
 	s.want = goal{state: api.Awake}
 }
 
-// endProcess is endProcessWithin the time that a process has for it.
 func (s *Supervisor) endProcess() { s.endProcessWithin(s.cfg.StopGrace) }
 
-// endProcessWithin ends the process with all its descendants, or leaves it to the next supervisor.
 func (s *Supervisor) endProcessWithin(grace time.Duration) {
 	if s.leaving {
 		s.proc.cleared()
@@ -260,7 +252,7 @@ func (s *Supervisor) endProcessWithin(grace time.Duration) {
 	if s.state == api.Asleep || s.state == api.Awake {
 		s.enterState(api.Draining, "stopping")
 	}
-	if s.hard || s.proc.level == api.Suspended { // it would not hear it
+	if s.hard || s.proc.level == api.Suspended {
 		grace = 0
 	}
 	s.beginOperation(opEnd)
@@ -268,8 +260,8 @@ func (s *Supervisor) endProcessWithin(grace time.Duration) {
 	s.op.run()
 }
 
-// handleExit handles a process that ended by itself or by an end: 1. it was to end; 2. it slept, and now sleeps without a process; 3. it
-// was restored from a snapshot, can do without an option that its server refused, or gave up for a busy machine, and is started again at once; 4. it is wanted awake: a crash.
+// handleExit handles an ended process: 1. it was to end; 2. it slept, and now sleeps without a process; 3. it was restored from a
+// snapshot, can do without a refused option, or gave up on a busy machine: it is started again at once; 4. it crashed.
 func (s *Supervisor) handleExit() {
 	was, status := s.phase, s.proc.child.Status()
 	reason := "the runtime ended: " + status
@@ -283,7 +275,7 @@ func (s *Supervisor) handleExit() {
 		s.restarts.explained(reason)
 		s.proc.sleepsStopped()
 		s.enterState(api.Asleep, "")
-	case s.want.state == api.Asleep: // 2. fromOff reports it
+	case s.want.state == api.Asleep: // fromOff reports it
 		s.restarts.explained(reason)
 	case was == starting && s.saved.restoring: // 3.
 		s.restoreFailed(errors.New(reason))
@@ -301,7 +293,6 @@ func (s *Supervisor) handleExit() {
 	}
 }
 
-// dropOption reports whether the runtime can do without an option that its server has just refused.
 func (s *Supervisor) dropOption() bool {
 	y, can := s.cfg.Runtime.(runtime.Yielder)
 	if !can {
@@ -314,14 +305,12 @@ func (s *Supervisor) dropOption() bool {
 	return without != ""
 }
 
-// noteWithout records the missing option: in the log, and in the status while nothing else is wrong.
 func (s *Supervisor) noteWithout(what string) {
 	s.without = what
 	s.cfg.Logger.Warn("runtime refused an option: starting without it", "reason", what)
 }
 
-// startFailed handles a failed start or wake: 1. nobody wants it any more; 2. it is given up, after the last attempt or a permanent
-// failure, and waiting callers get the error. A sidecar is not given up, as others restart it; 3. else it is tried again.
+// startFailed handles a failed start or wake: 1. nobody wants it any more; 2. it was the last attempt: callers get the error.
 func (s *Supervisor) startFailed(reason string, permanent bool) {
 	if s.want.state != api.Awake && !s.proc.attached { // 1.
 		s.restarts.explained(reason)
@@ -341,7 +330,6 @@ func (s *Supervisor) startFailed(reason string, permanent bool) {
 	}
 }
 
-// runtimeFailed ends the rest of a failed runtime and sets the time of the next start.
 func (s *Supervisor) runtimeFailed(reason string) {
 	s.restarts.failed(time.Now(), s.state == api.Awake, reason)
 	s.coming.failed()

@@ -14,33 +14,32 @@ import (
 	"github.com/rouse-dev/rouse/internal/fair"
 )
 
-// phase is the owner's state; it is finer than [api.State].
 type phase int
 
 const (
-	off      phase = iota // no process
-	fetching              // no process yet; operation fetch
-	starting              // a process that has not generated yet; operation start
-	awake                 // the gate is open; perhaps operation probe
-	draining              // the gate is shut, requests run
-	sleeping              // operation sleep
-	asleep                // the process sleeps
-	waking                // operation wake
-	ending                // operation end
+	off      phase = iota
+	fetching       // no process yet
+	starting       // a process that has not generated yet
+	awake
+	draining
+	sleeping
+	asleep
+	waking
+	ending
 )
 
-// machine is the state of the runtime, and what is wanted of it. Its methods only read it.
+// machine is the state of the runtime and what is wanted. Its methods only read it.
 type machine struct {
 	cfg        Config
 	phase      phase
-	state      api.State // as last reported
+	state      api.State
 	want       goal
-	epoch      uint64    // the highest that was seen
-	drainUntil time.Time // zero: no bound
-	moves      bool      // the drain ends movable requests once no others are left
-	leaving    bool      // the runtime is left to the next supervisor
-	hard       bool      // end at once, no SIGTERM first
-	without    string    // the option that the runtime does without; empty: none
+	epoch      uint64 // the highest seen
+	drainUntil time.Time
+	moves      bool // the drain ends movable requests once no others are left
+	leaving    bool // the runtime is left to the next supervisor
+	hard       bool // no SIGTERM first
+	without    string
 
 	proc     proc
 	coming   coming
@@ -52,21 +51,21 @@ type machine struct {
 	saved      saved
 }
 
-// Supervisor keeps one runtime in its wanted state, see the package comment. Each of its parts owns its state. Other goroutines than
-// Run's may use only the gate, the reports and the channels.
+// Supervisor keeps one runtime in its wanted state. Only Run's goroutine may use its fields, but for the gate, the reports and the
+// channels.
 type Supervisor struct {
 	machine
 	callers
 	gate *Gate
 
 	results chan result            // from the operation under way; unbuffered; never closed
-	notes   chan func(*Supervisor) // the operation's reports, run by the owner; unbuffered; never closed
+	notes   chan func(*Supervisor) // the operation's, run by the owner; unbuffered; never closed
 
 	reports *Reports
 	health  health
 	meter   *meter
-	mover   runtime.Mover   // the runtime if it can move its requests, else nil
-	op      *operation      // nil: none
+	mover   runtime.Mover
+	op      *operation
 	idle    <-chan struct{} // closed when a shut gate has no requests left
 }
 
@@ -94,16 +93,16 @@ func New(cfg Config) (*Supervisor, error) {
 	return s, nil
 }
 
-// Gate returns the gate through which requests enter.
+// Gate returns the gate for requests.
 func (s *Supervisor) Gate() *Gate { return s.gate }
 
-// Reports returns the status of the instance, for those who set parts of it.
+// Reports returns the instance's status, to set parts of it.
 func (s *Supervisor) Reports() *Reports { return s.reports }
 
 // Status returns the present status. It never blocks; each call takes a number.
 func (s *Supervisor) Status() api.InstanceStatus { return s.reports.read() }
 
-// Run starts the runtime and blocks until a Stop or Leave is done, or ctx ends, which kills the runtime at once. When Run returns the
+// Run starts the runtime and blocks until a Stop or Leave is done, or ctx ends, which kills the runtime at once. When it returns the
 // runtime has ended, except after Leave.
 func (s *Supervisor) Run(ctx context.Context) error {
 	defer close(s.done)
@@ -166,7 +165,6 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	return nil
 }
 
-// killRuntime kills the runtime at once.
 func (s *Supervisor) killRuntime() {
 	s.hard, s.leaving = true, false
 	s.want, s.drainUntil = goal{state: api.Gone}, time.Now()
@@ -177,7 +175,6 @@ func (s *Supervisor) killRuntime() {
 	}
 }
 
-// untilNext returns the time to the earliest deadline.
 func (s *Supervisor) untilNext() time.Duration {
 	next := time.Now().Add(time.Hour)
 	earlier := func(on bool, t time.Time) {
@@ -194,7 +191,7 @@ func (s *Supervisor) untilNext() time.Duration {
 	return time.Until(next)
 }
 
-// handleDeadline handles a reached deadline. step makes a delayed start.
+// handleDeadline leaves a delayed start to step.
 func (s *Supervisor) handleDeadline(now time.Time) {
 	reached := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	switch {
@@ -220,60 +217,51 @@ type Suspender interface {
 	Restore(ctx context.Context, pid int, old, now []api.DeviceID) error
 }
 
-// Config configures a [Supervisor].
+// Config configures a [Supervisor]. A nil function is not called.
 type Config struct {
-	// Status has the fixed fields of the instance's reports (Instance, Function, Endpoint, Devices, Concurrency), the first Epoch, and
-	// Seq, the number of the previous process's last report, 0 for none.
+	// Status has the fixed fields of the instance's reports (Instance, Function, Endpoint, Devices, Concurrency), the first Epoch, and the
+	// Seq of the previous process's last report, 0 for none.
 	Status api.InstanceStatus
-	// Asleep begins asleep at level 2: no process is started before the first wake.
-	Asleep bool
-	// Runtime is the runtime to run.
+	// Asleep begins asleep: no process is started before the first wake.
+	Asleep  bool
 	Runtime runtime.Runtime
-	// Model is the reference that the runtime loads if Prepare is nil.
+	// Model is loaded if Prepare is nil.
 	Model string
-	// Prepare makes the model ready before a process is started, and returns the path that the runtime loads. report receives the
-	// finished share, 0 to 1, or 0 while it is unknown. Prepare must end when ctx ends. Nil: there is nothing to make ready.
+	// Prepare makes the model ready before each start, and returns the path that the runtime loads. report takes the finished share, 0 to
+	// 1, or 0 while it is unknown.
 	Prepare func(ctx context.Context, report func(share float64)) (model string, err error)
-	// Canary enables the canary, see canary.go.
-	Canary bool
-	// Ready is called with the runtime's endpoint after the first token of each start and wake, before requests are admitted; it loads
-	// adapters again. An error fails the start. Nil: nothing to do.
+	Canary  bool
+	// Ready is called after the first token of each start and wake, before requests are admitted. An error fails the start.
 	Ready func(ctx context.Context, e api.Endpoint) error
-	// Adapters returns the loaded adapters, and since when each is known: one that was known before a sleep is asked the canary too.
-	// Nil: there are none.
+	// Adapters returns the loaded adapters, and since when each is known.
 	Adapters func() map[api.ModelName]time.Time
-	// Early reports that Ready will have nothing to do after a wake, so that a request that came with the wake may run beside the
-	// canary, see [Gate.EnterBehind]. Nil: Ready may have.
+	// Early reports that Ready will have nothing to do after a wake, so that a request may run beside the canary, see [Gate.EnterBehind].
 	Early func() bool
-	// Start starts a process; nil: [process.Start].
+	// Start starts a process; nil: [process.StartChild].
 	Start func(process.Spec) (Child, error)
 	// Adopt is called once, when Run begins. It returns a runtime that another supervisor of this instance has left: its process (nil:
-	// none), its launch (only Endpoint and Attach count) and that supervisor's last note. False or a nil Adopt: there is none.
+	// none), its launch (only Endpoint and Attach count) and that supervisor's last note.
 	Adopt func() (Child, runtime.Launch, Note, bool)
 	// Save receives a note for the next supervisor at each change, before the announced operation is done. It must not block for long.
-	// Nil: notes are dropped.
 	Save func(Note)
 	// SleepLevel is the runtime's own sleep below a suspension; 0: level 1.
 	SleepLevel api.Level
 	// Suspender takes the runtime off its GPUs. Nil: nothing can, and Status.NoSuspend says why if there are GPUs.
 	Suspender Suspender
-	// Moves says that the runtime may be restored onto all GPUs that a grant names, as it sees those of the whole machine.
-	Moves bool
-	// Snapshots keeps a snapshot of the process on the disk; nil: none is made.
+	// Moves says that the runtime sees the GPUs of the whole machine, and may be restored onto others.
+	Moves     bool
 	Snapshots Snapshots
-	// GPUs measures the memory that a process and its descendants hold of the GPU of which they hold most. found is false if it sees
-	// none of them. It returns soon after ctx ends. Nil: there is nothing to measure.
+	// GPUs measures the memory that a process and its descendants hold of the GPU of which they hold most. found is false if it sees none
+	// of them. It returns soon after ctx ends.
 	GPUs func(ctx context.Context, pid int) (held api.Bytes, found bool, err error)
-	// Log receives the runtime's output.
-	Log *process.Log
-	// Report receives each change of state, in order, from one goroutine. It must not block. Nil: no call.
+	Log  *process.Log
+	// Report receives each change of state in order. It must not block.
 	Report func(api.InstanceStatus)
 	// Trace is the trace that the instance was started for; zero: none.
 	Trace api.Trace
-	// Leave is called before a runtime that has answered sleeps or is ended, when no request is in it, for a last reading of its
-	// metrics. It must end soon, and with ctx. Nil: no call.
+	// Leave is called before a runtime that has answered sleeps or is ended, when no request is in it. It must end soon, and with ctx.
 	Leave func(ctx context.Context, e api.Endpoint)
-	// Closed is called when a runtime's process has ended: connections to it are dead. Nil: no call.
+	// Closed is called when a runtime's process has ended: connections to it are dead.
 	Closed func()
 	// StartTimeout bounds a start, to the first token; 0: 10 min.
 	StartTimeout time.Duration
@@ -281,13 +269,12 @@ type Config struct {
 	WakeTimeout time.Duration
 	// StopGrace is the time between SIGTERM and SIGKILL; 0: 5 s.
 	StopGrace time.Duration
-	// ProbeInterval is the time between health checks. A runtime is probed if it is idle, or if no part of an answer came in this time.
-	// 0: 30 s, negative: none.
+	// ProbeInterval is the time between health checks. A runtime is probed if it is idle, or if no part of an answer came in this time. 0:
+	// 30 s, negative: none.
 	ProbeInterval time.Duration
-	// ProbeTimeout is how long a health probe may take before it counts as not answered; 0: 30 s.
+	// ProbeTimeout bounds a health probe; 0: 30 s.
 	ProbeTimeout time.Duration
-	// Logger; nil: none.
-	Logger *slog.Logger
+	Logger       *slog.Logger
 }
 
 func (c *Config) defaults() error {
@@ -329,23 +316,21 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-// slots returns how many slots a request counts as in its client's share: its sequences, and no more than there are.
 func (g *Gate) slots(t control.Turn) int { return min(max(t.Sequences, 1), g.limit) }
 
-// below returns the condition that a request's client has less than its share of the slots. g.mu is held.
+// g.mu is held.
 func (g *Gate) below() func(*fair.Item) bool {
 	share := g.shares.Share(g.limit)
 	return func(i *fair.Item) bool { return g.shares.Slots(i.Client) < share }
 }
 
-// first returns the request whose turn it is. One waits.
 func (g *Gate) first() *turn {
 	return g.turns.FirstOf(func(*fair.Item) bool { return true }, g.below(), false).Of.(*turn)
 }
 
-// GivesWay reports whether a request that runs is to give its slot to one that waits: its client has more than its share,
-// and one of a client below its share has waited for [fair.GivesWayAfter]. begins is how long the one that runs took to begin
-// its answer. Each that waits is given one slot.
+// GivesWay reports whether a running request is to give its slot to a waiting one: its client has more than its share, and one of a
+// client below its share has waited for [fair.GivesWayAfter]. begins is how long the running one took to begin its answer. Each that
+// waits is given one slot.
 func (g *Gate) GivesWay(t control.Turn, begins time.Duration) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
