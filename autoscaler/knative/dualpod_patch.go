@@ -15,10 +15,9 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// providerPatch is all that a user may change in a provider's pod beyond its revision. Everyone who may create Knative
-// Services can write it, and Knative's checks of a revision don't see it: so it has no field for the pod's identity,
-// node or permissions. Fields merge as in a strategic merge patch: containers by name, variables by name, labels and
-// resources by key.
+// providerPatch is all that a user may change in a provider's pod beyond its revision. Whoever may create Knative
+// Services can write it, unseen by Knative's checks: so it has no field for the pod's identity, node or permissions.
+// Fields merge as in a strategic merge patch.
 type providerPatch struct {
 	Metadata struct {
 		Labels map[string]string `json:"labels"`
@@ -28,7 +27,6 @@ type providerPatch struct {
 	} `json:"spec"`
 }
 
-// containerPatch changes a container of the revision.
 type containerPatch struct {
 	Name string `json:"name"`
 	// Args replace the container's; absent: they stay.
@@ -46,7 +44,6 @@ type variable struct {
 	Value *string `json:"value"`
 }
 
-// quantity is an amount of a resource.
 type quantity struct{ resource.Quantity }
 
 // UnmarshalJSON accepts a quantity that is not negative.
@@ -60,16 +57,15 @@ func (q *quantity) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// patchable are the resources that a patch may set. GPUs are claimed by the requester.
+// patchable are the resources that a patch may set.
 var patchable = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 
-// CheckPatch checks a patch before there is a pod to apply it to. It does not know the pod's containers.
+// CheckPatch checks a patch without knowing the pod's containers.
 func CheckPatch(raw string) error {
 	_, err := parsePatch(raw)
 	return wrongPatch(err)
 }
 
-// patch applies the user's patch to a provider's pod.
 func patch(pod *corev1.Pod, raw string) error {
 	p, err := parsePatch(raw)
 	if err != nil {
@@ -114,7 +110,7 @@ func wrongPatch(err error) error {
 	return fmt.Errorf("annotation %s: %w", config.AnnotationProviderPatch, err)
 }
 
-// parsePatch parses a patch strictly: exact case, no duplicate and no unknown names.
+// parsePatch is strict: exact case, no duplicate and no unknown names.
 func parsePatch(raw string) (*providerPatch, error) {
 	p := &providerPatch{}
 	if raw == "" {
@@ -138,7 +134,6 @@ func parsePatch(raw string) (*providerPatch, error) {
 	return p, p.check()
 }
 
-// null reports whether there is a null in a JSON value.
 func null(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -152,7 +147,7 @@ func null(v any) bool {
 func (p *providerPatch) check() error {
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(p.Metadata.Labels)) {
-		// Labels with a domain mean something to programs: the pod's owner, or what is injected into it.
+		// Labels with a domain mean something to programs.
 		if strings.Contains(key, "/") {
 			errs = append(errs, fmt.Errorf("it sets the label %s: it may set those without a domain", key))
 			continue
@@ -196,8 +191,7 @@ func (p *containerPatch) check() (errs []error) {
 	return errs
 }
 
-// reserved reports whether a variable tells a process its devices, as the GPU makers' container runtimes read them, or
-// its identity.
+// reserved reports whether a variable tells a process its identity, or its devices as container runtimes read them.
 func reserved(name string) bool {
 	upper := strings.ToUpper(name)
 	for _, prefix := range []string{"ROUSE_", "K_", "NVIDIA_", "KUBERNETES_"} {
