@@ -22,8 +22,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// watch holds the informers. Pods and Deployments are only those of Knative revisions; providers are pods that the
-// fleet has created.
+// watch holds the informers. Pods and Deployments are only those of Knative revisions; providers are pods that the fleet
+// has created.
 type watch struct {
 	factories []factory
 	informers []cache.SharedIndexInformer
@@ -43,8 +43,7 @@ type watch struct {
 	skss      networkingtyped.ServerlessServiceInformer
 	// everyPod watches all pods of the cluster, stripped by [stripPod].
 	everyPod cache.SharedIndexInformer
-	// events has one informer for each of [nodeEvents].
-	events []cache.SharedIndexInformer
+	events   []cache.SharedIndexInformer
 }
 
 // factory is the interface that the generated informer factories have in common.
@@ -53,7 +52,6 @@ type factory interface {
 	Shutdown()
 }
 
-// newWatch returns the informers; they start with [watch.sync].
 func newWatch(d Deps) *watch {
 	w := &watch{}
 	kube := func(options ...informers.SharedInformerOption) informers.SharedInformerFactory {
@@ -95,7 +93,6 @@ func newWatch(d Deps) *watch {
 	return w
 }
 
-// sync starts the informers and waits until all existing objects are known.
 func (w *watch) sync(ctx context.Context) error {
 	for _, f := range w.factories {
 		f.Start(ctx.Done())
@@ -108,14 +105,12 @@ func (w *watch) sync(ctx context.Context) error {
 	return nil
 }
 
-// wait returns when all informers have ended, after the context of sync.
 func (w *watch) wait() {
 	for _, f := range w.factories {
 		f.Shutdown()
 	}
 }
 
-// nodeEvents returns the node autoscalers' events about a pod.
 func (w *watch) nodeEvents(o *corev1.Pod) []*corev1.Event {
 	var events []*corev1.Event
 	for _, i := range w.events {
