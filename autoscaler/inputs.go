@@ -11,7 +11,6 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// The inputs. The methods that post them document them.
 type (
 	functionPut struct {
 		Spec     api.Function
@@ -30,7 +29,7 @@ type (
 		Hidden *hidden
 	}
 	demandReported struct{ Demand api.Demand }
-	// used is the usage of clients. No decision depends on it; it is recorded to tell what a day's requests were.
+	// used is the usage of clients. No decision depends on it; it tells what a day's requests were.
 	used struct {
 		Function  api.FunctionName
 		Activator string
@@ -83,7 +82,7 @@ func (p *functionPut) apply(a *loop) {
 		f.removed, f.Order = false, decide.OrderNone
 	}
 	if reflect.DeepEqual(f.Spec, spec) || !reflect.DeepEqual(withoutBounds(f.Spec), withoutBounds(spec)) {
-		f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{} // a new declaration may fix the failure; so may a repair before the same one was put again
+		f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{} // a new declaration, or a repair before the same one was put again, may fix the failure
 	}
 	f.Spec, f.Undeclared = spec, false
 	a.recallRhythm(f, p.Recalled)
@@ -114,7 +113,7 @@ func (p *devicesSet) apply(a *loop) {
 	devices := slices.Clone(p.Devices)
 	a.forgive(devices)
 	a.markLost(devices, now)
-	for k := range devices { // what others use, as measured
+	for k := range devices {
 		if d := &devices[k]; d.Others == 0 {
 			d.Others = min(a.others[d.ID], d.Capacity)
 		}
@@ -174,7 +173,7 @@ func (p *allStopped) apply(a *loop) {
 		a.emptied = append(a.emptied, p.emptied)
 	}
 	for _, f := range a.order {
-		if f.Order != decide.OrderStop { // no other order is carried out any more
+		if f.Order != decide.OrderStop {
 			f.answer(errEnded)
 		}
 	}
@@ -188,8 +187,7 @@ type UsedBy struct {
 	Requests, Input, Output int64
 }
 
-// Receive takes in an event of any type that the autoscaler knows. Its errors are *[api.Error] with status 400. It does
-// not block.
+// Receive takes in an event. Its errors are *[api.Error] with status 400. It does not block.
 func (a *Autoscaler) Receive(e api.Event) error {
 	switch e.Type {
 	case api.EventDemand:

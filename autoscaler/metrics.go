@@ -12,8 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// metrics are the autoscaler's metrics. Counters are updated as things happen; levels are read from the loop at each
-// collection.
+// metrics are the autoscaler's metrics. Levels are read from the loop at each collection.
 type metrics struct {
 	a         *Autoscaler
 	decisions *prometheus.CounterVec
@@ -25,10 +24,9 @@ type metrics struct {
 	replicas                                             replicas
 }
 
-// came counts the instances of a placement that became awake, and those of them by a hot wake.
+// came counts the instances that became awake, and those of them by a hot wake.
 type came struct{ all, hot int }
 
-// placement returns the placement label of f's instances.
 func placement(f *api.Function) string {
 	if f.DualPods {
 		return "dual-pods"
@@ -63,11 +61,10 @@ func newMetrics(a *Autoscaler) *metrics {
 }
 
 func (m *metrics) register(r prometheus.Registerer) {
-	m.decisions.WithLabelValues(string(decide.Fail)) // present from the beginning, so that the first one is an increase
+	m.decisions.WithLabelValues(string(decide.Fail)) // present from the beginning: the first one is an increase
 	r.MustRegister(m.decisions, m.plan, m.wake, m)
 }
 
-// woke counts an instance of f that became awake.
 func (m *metrics) woke(f *api.Function, path string, took time.Duration) {
 	m.wake.WithLabelValues(path).Observe(took.Seconds())
 	c := m.came[placement(f)]
@@ -81,7 +78,6 @@ func (m *metrics) woke(f *api.Function, path string, took time.Duration) {
 	}
 }
 
-// path returns the path by which i became awake.
 func (i *instance) path() string {
 	switch {
 	case i.From >= inventory.Stopped:
@@ -104,12 +100,11 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	m.replicas.describe(c)
 }
 
-// levels is the loop's answer to a collection.
 type levels struct {
 	devices   []admin.Device
 	instances map[api.State]int
 	grants    int
-	hot       map[string]float64 // by placement
+	hot       map[string]float64
 	replicas  []count
 	usage     []admin.UsageRow
 }

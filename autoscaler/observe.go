@@ -18,13 +18,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// PutFunction declares a function, or replaces its declaration. If what an instance runs has changed, or the function was removed
-// in between, the existing instances drain and end, and new ones replace them. If only the adapters differ, the instances are
-// told. It does not block.
+// PutFunction declares a function, or replaces its declaration. If what an instance runs has changed, new instances
+// replace the existing ones. It does not block.
 func (a *Autoscaler) PutFunction(spec api.Function) { a.put(&functionPut{Spec: spec}) }
 
-// withoutBounds returns the part of f that a start can fail by. The scale bounds and idle times are not part of it: in a cluster
-// they change because starts fail.
+// withoutBounds returns the part of f that a start can fail by. In a cluster the bounds and idle times change because
+// starts fail.
 func withoutBounds(f api.Function) api.Function {
 	f.MinScale, f.MaxScale, f.SleepAfter, f.UnloadAfter = 0, 0, 0, 0
 	return f
@@ -33,9 +32,8 @@ func withoutBounds(f api.Function) api.Function {
 // RemoveFunction stops all instances of a function and forgets it. It does not block.
 func (a *Autoscaler) RemoveFunction(name api.FunctionName) { a.put(&functionRemoved{Name: name}) }
 
-// SetDevices replaces the memories that the autoscaler allocates, the host's first. Memory held on a missing device no longer
-// counts. Instances on a GPU that its node has lost end; instances on a renamed device (Was) hold it under the new name. No other
-// instance is stopped because of the change. A list that [Config.Validate] would refuse is logged and ignored. It does not block.
+// SetDevices replaces the memories that the autoscaler allocates, the host's first. Instances on a GPU that its node has
+// lost end. A list that [Config.Validate] would refuse is logged and ignored. It does not block.
 func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 	devices = slices.Clone(devices)
 	if err := checkDevices(devices); err != nil {
@@ -45,7 +43,7 @@ func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 	a.put(&devicesSet{Devices: devices})
 }
 
-// renamed returns ids with each renamed device under its new name. It does not write to ids, which may be shared.
+// renamed returns ids with each renamed device under its new name. It does not write to ids.
 func renamed(ids []api.DeviceID, now map[api.DeviceID]api.DeviceID) []api.DeviceID {
 	for k, id := range ids {
 		if _, found := now[id]; found {
@@ -66,8 +64,7 @@ func (a *Autoscaler) ObserveInstance(s api.InstanceStatus) {
 	a.put(&instanceReported{Status: plain(s)})
 }
 
-// plain returns s with the precision that is recorded, so that a replay sees the same: times in whole microseconds without a
-// monotonic part, measured load to a thousandth.
+// plain returns s with the precision that is recorded: a replay sees the same.
 func plain(s api.InstanceStatus) api.InstanceStatus {
 	s.Since = s.Since.Truncate(time.Microsecond)
 	if s.Load != nil {
@@ -79,7 +76,6 @@ func plain(s api.InstanceStatus) api.InstanceStatus {
 	return s
 }
 
-// thousandth returns v rounded down to ten binary digits.
 func thousandth(v float64) float64 {
 	const digits = 1<<42 - 1 // of 52; these are cleared
 	return math.Float64frombits(math.Float64bits(v) &^ digits)
@@ -92,7 +88,6 @@ func (a *Autoscaler) ObserveDemand(d api.Demand) {
 	a.put(&demandReported{Demand: d})
 }
 
-// judgement describes the outcome of the last forecast, and whether the next is acted upon.
 func judgement(r *rhythm.Rhythm) string {
 	v, score := r.Last(), "the next is acted upon"
 	if !r.Trusted() {
@@ -131,7 +126,6 @@ func (a *Autoscaler) WakeTraces(name api.FunctionName) []api.WakeTrace { return 
 // mostLate is how late an event may come after a newer one.
 const mostLate = 30 * time.Second
 
-// merge takes in a status of an instance, from whatever source.
 func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 	i := a.instances[s.Instance]
 	if i != nil {
@@ -165,7 +159,7 @@ func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 	i.Status, i.Reported = s, true
 	a.share(i, old)
 	if old.OnItsWay() && !s.OnItsWay() {
-		i.Since = now // its start timeout counts from here
+		i.Since = now
 	}
 	i.noteUnloaded()
 	a.noteOrders(i, old, now)
@@ -196,15 +190,15 @@ func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 	i.f.Observe(now)
 }
 
-// noteUnloaded records whether a sleeper has to load when it is woken. Its process may end while it sleeps.
+// noteUnloaded records whether a sleeper has to load. Its process may end while it sleeps.
 func (i *instance) noteUnloaded() {
 	if i.Status.State == api.Asleep {
 		i.Unloaded = i.f.Spec.Unloaded(i.Status)
 	}
 }
 
-// exceeds reports an instance that uses more host memory than its function declares, each time that it has grown by a tenth. From
-// then on the measured amount counts.
+// exceeds reports an instance that uses more host memory than its function declares, each time that it has grown by a
+// tenth.
 func (a *loop) exceeds(i *instance, now time.Time) {
 	f, uses := i.f, i.Status.Memory.Host
 	declared := f.Spec.Memory.Host
@@ -217,14 +211,13 @@ func (a *loop) exceeds(i *instance, now time.Time) {
 	a.tell(d)
 }
 
-// settleTime limits the measurement of a sleeper. firstSettleTime limits the measurement of its GPUs if no sleeper of
-// its function has been measured yet.
+// settleTime limits the measurement of a sleeper, firstSettleTime that of its GPUs if no sleeper of its function has
+// been measured.
 const (
 	settleTime      = 300 * time.Millisecond
 	firstSettleTime = 3 * time.Second
 )
 
-// adopt takes in an instance that was not started by this process.
 func (a *loop) adopt(s api.InstanceStatus, now time.Time) {
 	f := a.record(s.Function)
 	a.complete(f, &s, api.InstanceStatus{State: s.State, DeviceUse: s.DeviceUse})
@@ -248,8 +241,8 @@ func (a *loop) adopt(s api.InstanceStatus, now time.Time) {
 	a.log.Info("an instance is adopted", "function", s.Function, "instance", s.Instance, "state", s.State)
 }
 
-// noteOrders takes in the epoch in an instance's new status. Grants with a lower epoch are void and reserve no memory. An instance
-// that has forgotten its epoch may obey any earlier order.
+// noteOrders takes in the epoch in an instance's new status. One that has forgotten its epoch may obey any earlier
+// order.
 func (a *loop) noteOrders(i *instance, old api.InstanceStatus, now time.Time) {
 	s := i.Status
 	if a.calls.epochs.Beyond(s.Epoch) {
@@ -271,13 +264,11 @@ func (a *loop) noteOrders(i *instance, old api.InstanceStatus, now time.Time) {
 // deposedAfter is far longer than a leader keeps running after it lost its lease.
 const deposedAfter = 30 * time.Second
 
-// assumeGranted assumes that an earlier grant or wake order is still out for an instance: memory for it to be awake is reserved
-// until it has seen a later epoch.
+// assumeGranted reserves memory for an instance to be awake until it has seen a later epoch.
 func (a *loop) assumeGranted(i *instance, now time.Time) {
 	i.Grant = decide.AssumeGranted(i.Status, a.calls.newEpoch(i), now.Add(a.cfg.Policy.GrantLife))
 }
 
-// changed handles an instance's change of state.
 func (a *loop) changed(i *instance, old api.InstanceStatus, now time.Time) {
 	f, s := i.f, i.Status
 	a.tellChange(i, old, now)
@@ -311,7 +302,7 @@ func (a *loop) changed(i *instance, old api.InstanceStatus, now time.Time) {
 	}
 }
 
-// tellChange records changes that the autoscaler did not order: the instance was woken under its grant, or its runtime failed.
+// tellChange records changes that the autoscaler did not order.
 func (a *loop) tellChange(i *instance, old api.InstanceStatus, now time.Time) {
 	s := i.Status
 	d := api.Decision{At: now, Function: i.f.Spec.Name, Instance: s.Instance}
@@ -327,7 +318,6 @@ func (a *loop) tellChange(i *instance, old api.InstanceStatus, now time.Time) {
 	a.tell(d)
 }
 
-// died handles the end of an instance, ordered or not.
 func (a *loop) died(i *instance, s api.InstanceStatus, now time.Time) {
 	if i.Doing != decide.DoingStop {
 		if st := i.Status.State; !s.Taken && (st == api.Starting || st == api.Unhealthy || i.Doing == decide.DoingWake) {
@@ -353,8 +343,7 @@ func because(message string) string {
 // mostMisses is the number of consecutive unanswered probes after which an instance counts as lost.
 const mostMisses = 3
 
-// probe polls instances of f that have been silent for too long, in case a report was lost. It returns the time when
-// the next poll is due; zero: none is.
+// probe polls instances of f that have been silent for too long. It returns the time when the next poll is due.
 func (a *loop) probe(f *function, now time.Time) (next time.Time) {
 	for _, known := range f.Instances {
 		i := a.instances[known.Status.Instance]
@@ -381,7 +370,6 @@ func (i *instance) matters() bool {
 	return true
 }
 
-// poll asks an instance for its status.
 func (a *calls) poll(i *instance) {
 	i.Probing, i.Heard = true, a.now
 	s := i.Status
@@ -391,7 +379,6 @@ func (a *calls) poll(i *instance) {
 	})
 }
 
-// polled handles an instance's answer to a poll.
 func (a *calls) polled(c *call, s api.InstanceStatus, err error) {
 	i := c.i
 	if i == nil {
@@ -406,7 +393,7 @@ func (a *calls) polled(c *call, s api.InstanceStatus, err error) {
 		return
 	}
 	a.log.Debug("an instance does not answer", "function", c.Function, "instance", c.Asked, "error", err)
-	// A starting instance may not answer yet: its time limit watches over it.
+	// A starting instance may not answer yet.
 	if i.Misses++; i.Misses >= mostMisses && i.Status.State != api.Starting {
 		i.Lost = err.Error()
 	}

@@ -16,24 +16,23 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// Replay replays one segment of a record with the code that decides in production. It has no effects and reads no clock: times, inputs and
-// results of calls come from the record. It is not safe for concurrent use.
+// Replay replays one segment of a record with the code that decides in production. It has no effects and reads no clock.
+// It is not safe for concurrent use.
 type Replay struct {
 	a       *Autoscaler
 	in      *flight.Reader
 	decided []api.Decision
 
-	peeked bool // next is the next round
+	peeked bool
 	next   flight.Round
 }
 
 // Round is one round of a replay.
 type Round struct {
 	At time.Time
-	// Decided are the decisions of the replay, Recorded those of the record. They are equal if the replay is faithful.
+	// Decided are the decisions of the replay, Recorded those of the record.
 	Decided, Recorded []api.Decision
-	// Seen holds the round's inputs from clients.
-	Seen Seen
+	Seen              Seen
 }
 
 // Seen holds a round's demands and usage.
@@ -49,7 +48,7 @@ type Used struct {
 	By        []UsedBy
 }
 
-// NewReplay begins to replay s. The error says why s can't be replayed.
+// NewReplay begins to replay s.
 func NewReplay(s *flight.Segment) (r *Replay, err error) {
 	defer func() {
 		if broken := recover(); broken != nil {
@@ -90,8 +89,8 @@ func (r *Replay) Peek() (time.Time, error) {
 	return r.next.At, err
 }
 
-// Next replays the next round. It returns [io.EOF] at the end. After any other error nothing more can be replayed; a record that no loop
-// could have written is such an error.
+// Next replays the next round. It returns [io.EOF] at the end. After any other error nothing more can be replayed; a
+// record that no loop could have written is such an error.
 func (r *Replay) Next() (round Round, err error) {
 	defer func() {
 		if broken := recover(); broken != nil {
@@ -114,7 +113,6 @@ func (r *Replay) Next() (round Round, err error) {
 	return round, nil
 }
 
-// take applies an input, or adds a decision to round.
 func (r *Replay) take(item flight.Item, round *Round) error {
 	if item.Kind == kindDecision {
 		var d api.Decision
@@ -199,7 +197,8 @@ func (s *saved) check() error {
 	return nil
 }
 
-// Held returns the number of GPUs that have an instance that does not sleep, and of hosts with such an instance that has no GPU.
+// Held returns the number of GPUs with an instance that does not sleep, and of hosts with such an instance without a
+// GPU.
 func (r *Replay) Held() (gpus, hosts int) {
 	held := make(map[api.DeviceID]bool)
 	for _, i := range r.a.instances {

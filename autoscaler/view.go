@@ -39,7 +39,7 @@ func (a *Autoscaler) Status(name api.FunctionName) (admin.Function, bool) {
 	return *v, true
 }
 
-// Why returns the last decisions on a function, at most 100, the newest last. It blocks like [Autoscaler.List].
+// Why returns the last decisions on a function, the newest last. It blocks like [Autoscaler.List].
 func (a *Autoscaler) Why(name api.FunctionName) []api.Decision {
 	ds, _ := ask(context.Background(), a, func() []api.Decision {
 		if f := a.functions[name]; f != nil {
