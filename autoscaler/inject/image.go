@@ -29,11 +29,9 @@ import (
 const (
 	// readWithin bounds reading an image's configuration: the API server waits for it.
 	readWithin = 6 * time.Second
-	// failedFor is how long a failed read is cached.
-	failedFor = 15 * time.Second
-	// mostImages bounds the cache.
+	failedFor  = 15 * time.Second
 	mostImages = 1000
-	// mostAnswer bounds each answer of a registry; mostDecoded, the part of it that is decoded: an image's configuration, or the list of an index.
+	// mostAnswer bounds each answer of a registry; mostDecoded, the part of it that is decoded.
 	mostAnswer  = 1 << 20
 	mostDecoded = 64 << 10
 	// mostReads bounds concurrent reads, mostOwn those of one namespace, and mostWaiting those that wait in addition.
@@ -42,7 +40,6 @@ const (
 	mostWaiting = 16
 )
 
-// errBusy says that an image was not read because of too many reads.
 var errBusy = errors.New("too many images are being read: it is tried again with the next pod")
 
 // images reads images' configurations from their registries, and caches them by digest.
@@ -58,17 +55,15 @@ type images struct {
 	namespaces map[string]*reading
 }
 
-// reading counts the reads of one namespace.
 type reading struct {
 	places chan struct{} // semaphore of mostOwn; filled by readers and those that wait for other namespaces
 	n      int           // readers and waiters
 }
 
-// known is the result of reading one image.
 type known struct {
 	config *v1.Config
 	err    error
-	until  time.Time // zero: for ever, since a digest means one image
+	until  time.Time // zero: for ever
 }
 
 func newImages(kube kubernetes.Interface, transport http.RoundTripper) *images {
@@ -82,7 +77,7 @@ func (i *images) of(pod *corev1.Pod, namespace string) reader {
 		if err != nil {
 			return nil, fmt.Errorf("what the image %s starts can't be read: %w", text, errNoDigest)
 		}
-		key := namespace + " " + ref.String() // per namespace: another may not be allowed to read it
+		key := namespace + " " + ref.String() // another namespace may not be allowed to read it
 		if k, found := i.cached(key); found {
 			return k.config, k.err
 		}
@@ -161,7 +156,7 @@ func (i *images) keep(key string, k known) {
 		if len(i.read) < mostImages {
 			break
 		}
-		delete(i.read, old) // any one: it is read again if needed
+		delete(i.read, old) // any one
 	}
 	i.read[key] = k
 }
@@ -239,7 +234,6 @@ func (p part) decode(into any) error {
 	return json.Unmarshal(p, into)
 }
 
-// ofIndex returns the image for our architecture, or any for Linux.
 func ofIndex(text []byte) (digest v1.Hash, err error) {
 	var index struct {
 		Manifests part `json:"manifests"`
@@ -263,7 +257,6 @@ func ofIndex(text []byte) (digest v1.Hash, err error) {
 	return manifests[k].Digest, nil
 }
 
-// keychain returns the credentials of the pod's image pull Secrets.
 func (i *images) keychain(ctx context.Context, pod *corev1.Pod, namespace string) (authn.Keychain, error) {
 	var keys credentials
 	for _, s := range pod.Spec.ImagePullSecrets {
@@ -281,7 +274,7 @@ func (i *images) keychain(ctx context.Context, pod *corev1.Pod, namespace string
 	return keys, nil
 }
 
-// credentials are registries' credentials, by host or by prefix of a repository's name.
+// credentials are by host or by prefix of a repository's name.
 type credentials map[string]authn.AuthConfig
 
 func (c *credentials) add(s *corev1.Secret) {

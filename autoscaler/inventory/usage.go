@@ -18,12 +18,12 @@ import (
 type Usage struct {
 	ID   api.DeviceID
 	Name string
-	// Total is the GPU's memory; 0 if unknown.
+	// Total is 0 if unknown.
 	Total api.Bytes
 	Used  api.Bytes
 }
 
-// NewDevice returns the GPU of u while no instance runs on it: the memory that others use now is excluded.
+// NewDevice returns the GPU of u while no instance runs on it: what others use now is excluded.
 func (u Usage) NewDevice() Device {
 	return Device{ID: u.ID, Name: u.Name, Total: u.Total, Capacity: max(0, u.Total-u.Used-gpuReserve)}
 }
@@ -34,8 +34,7 @@ func (d Device) Unaccounted(used, held api.Bytes) api.Bytes {
 	return min(max(0, used-outside-held), d.Capacity)
 }
 
-// Poll asks nvidia-smi for the GPUs that exist now and their use. A GPU that has fallen off its bus is missing.
-// [errors.ErrUnsupported]: there is no nvidia-smi here.
+// Poll asks nvidia-smi for the GPUs that exist now and their use. [errors.ErrUnsupported]: there is no nvidia-smi.
 func (c Config) Poll(ctx context.Context) ([]Usage, error) {
 	c = c.withDefaults()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
@@ -48,7 +47,7 @@ func (c Config) Poll(ctx context.Context) ([]Usage, error) {
 		return nil, err
 	}
 	var seen []Usage
-	for line := range strings.Lines(out) { // each separately: a lost GPU's line must not hide the others
+	for line := range strings.Lines(out) { // a lost GPU's line must not hide the others
 		us, err := parseUsage(line)
 		if err == nil {
 			seen = append(seen, us...)
@@ -57,7 +56,7 @@ func (c Config) Poll(ctx context.Context) ([]Usage, error) {
 	return seen, nil
 }
 
-// query runs nvidia-smi; with an error it also returns the output.
+// query also returns the output with an error.
 func (c Config) query(ctx context.Context) (string, error) {
 	path, err := exec.LookPath(c.NvidiaSMI)
 	if errors.Is(err, exec.ErrNotFound) {
@@ -77,7 +76,7 @@ func (c Config) query(ctx context.Context) (string, error) {
 	return out, err
 }
 
-// run runs nvidia-smi; with an error it also returns the output.
+// run also returns the output with an error.
 func (c Config) run(ctx context.Context, path string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.WaitDelay = c.Timeout / 10 // a child that keeps the pipe open must not block us
@@ -98,8 +97,8 @@ func (c Config) run(ctx context.Context, path string, args ...string) (string, e
 // enabled is the MIG mode of a GPU that is used by its slices only.
 const enabled = "Enabled"
 
-// slices returns lines of the slices of GPUs in MIG mode, which have UUIDs and memory of their own. Of compute instances that share the
-// memory of a GPU instance the first counts.
+// slices returns lines of the slices of GPUs in MIG mode. Of compute instances that share the memory of a GPU instance
+// the first counts.
 func (c Config) slices(ctx context.Context, path string) (out string, err error) {
 	list, err1 := c.run(ctx, path, "-L")
 	details, err2 := c.run(ctx, path, "-q", "-x")

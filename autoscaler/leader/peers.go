@@ -17,8 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/peertls"
 )
 
-// peers maintains TLS between the autoscaler and activators, according to Knative's configuration and Secret: it is on
-// with system-internal-tls.
+// peers maintains TLS between the autoscaler and activators, which is on with Knative's system-internal-tls.
 type peers struct {
 	kube     kubernetes.Interface
 	log      *slog.Logger
@@ -63,7 +62,6 @@ func (p *peers) reload(ctx context.Context) error {
 	return p.identity.Set(secret.Data, trusted...)
 }
 
-// keep follows the setting and the certificate until ctx ends. It returns nil.
 func (p *peers) keep(ctx context.Context) error {
 	handler := rings(p.bell)
 	setting, secret := only(p.kube, netcfg.ConfigMapName), only(p.kube, netcfg.ServingRoutingCertName)

@@ -19,33 +19,27 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// Times of calls to activators.
 const (
 	callTimeout  = 5 * time.Second
 	statsTimeout = 2 * time.Second
-	// resendEvery bounds how long an activator may be wrong about an instance, whatever went wrong between them.
+	// resendEvery bounds how long an activator may be wrong about an instance.
 	resendEvery = time.Minute
-	// Pauses between tries of calls that must arrive.
-	pauseFirst = 20 * time.Millisecond
-	pauseMost  = 2 * time.Second
+	pauseFirst  = 20 * time.Millisecond
+	pauseMost   = 2 * time.Second
 )
 
 // Activator is one activator's pod.
 type Activator struct {
 	// Key changes when the pod or its container is replaced: its state is lost then.
-	Key string
-	// Name is the pod's, for display.
-	Name string
-	// Endpoint is the endpoint of its control paths.
+	Key      string
+	Name     string
 	Endpoint api.Endpoint
-	// Ready is Kubernetes' view of its readiness.
+	// Ready is Kubernetes' view.
 	Ready bool
 }
 
-// Activators are the clients of all activators. Each has its own sender, so that a hanging one delays no other. Instances'
-// states are remembered for later activators.
-//
-// All methods are safe for concurrent use. Calls before [Activators.Run] are queued until it runs.
+// Activators are the clients of all activators. Each has its own sender: a hanging one delays no other. It is safe for
+// concurrent use. Calls before [Activators.Run] are queued until it runs.
 type Activators struct {
 	client *control.Client
 	log    *slog.Logger
@@ -63,7 +57,7 @@ type Activators struct {
 // NewTransport returns the transport of calls to activators, without TLS.
 func NewTransport() http.RoundTripper { return localhttp.New(16, 30*time.Second) }
 
-// NewActivators returns a set of activators that is empty until [Activators.Set]. token returns the cluster's token.
+// NewActivators returns a set that is empty until [Activators.Set]. token returns the cluster's token.
 func NewActivators(transport http.RoundTripper, token func() string, log *slog.Logger) *Activators {
 	return &Activators{
 		client: control.New(transport, token), log: log, peers: map[string]*peer{},
@@ -96,7 +90,7 @@ func (a *Activators) start(p *peer) {
 	a.senders.Go(func() { p.run(ctx) })
 }
 
-// Set replaces the list of activators: new ones get all reports and grants, missing ones are dropped. It does not block.
+// Set replaces the list of activators: new ones get all reports and grants. It does not block.
 func (a *Activators) Set(now []Activator) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -150,8 +144,8 @@ func (a *Activators) all() []*peer {
 	return slices.Collect(maps.Values(a.peers))
 }
 
-// Tell sends an instance's status to all activators, including later ones. It never blocks; the reports of one instance arrive
-// in order, and of queued ones only the last is sent. [api.Gone] drops the instance.
+// Tell sends an instance's status to all activators, including later ones. It never blocks. The reports of one instance
+// arrive in order; of queued ones only the last is sent. [api.Gone] drops the instance.
 func (a *Activators) Tell(r control.InstanceReport) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -168,7 +162,7 @@ func (a *Activators) Tell(r control.InstanceReport) {
 	}
 }
 
-// Hold adds to an instance's reports how many GPUs it holds while it is awake.
+// Hold adds to an instance's reports how many GPUs it holds awake.
 func (a *Activators) Hold(_ api.FunctionName, id api.InstanceID, gpus float64) {
 	a.mu.Lock()
 	a.gpus[id] = gpus
@@ -195,8 +189,8 @@ func (a *Activators) Instances(f api.FunctionName) []control.InstanceReport {
 	return of
 }
 
-// Grant lets all activators wake an instance until the grant expires; later ones get it too. Without activators it does nothing.
-// It fails if a living activator may not have received it.
+// Grant lets all activators, later ones too, wake an instance until the grant expires. It fails if a living one may not
+// have received it.
 func (a *Activators) Grant(ctx context.Context, g api.Grant) error {
 	a.mu.Lock()
 	a.grants[g.Instance] = g
@@ -204,7 +198,6 @@ func (a *Activators) Grant(ctx context.Context, g api.Grant) error {
 	return a.post(ctx, control.PathGrants, g, "grant "+string(g.Instance))
 }
 
-// post sends a message to all activators. It fails if a living one may not have received it.
 func (a *Activators) post(ctx context.Context, path string, body any, what string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -216,12 +209,12 @@ func (a *Activators) post(ctx context.Context, path string, body any, what strin
 	})
 }
 
-// Revoke withdraws a grant from all activators. nil says that at living ones no wake under it is under way or can begin. It
-// retries until ctx ends; one that can't be reached counts as alive as long as Kubernetes reports it as ready.
+// Revoke withdraws a grant from all activators. nil says that no wake under it is under way or can begin. It retries
+// until ctx ends; an activator counts as alive as long as Kubernetes reports it as ready.
 func (a *Activators) Revoke(ctx context.Context, g api.Grant) error {
 	a.mu.Lock()
 	if a.grants[g.Instance].Epoch <= g.Epoch {
-		delete(a.grants, g.Instance) // before it is withdrawn: no activator gets it any more
+		delete(a.grants, g.Instance) // no activator gets it any more
 	}
 	a.mu.Unlock()
 	return a.each(func(p *peer) error {
@@ -242,7 +235,7 @@ func (a *Activators) Fail(ctx context.Context, f api.FunctionName, err *api.Erro
 	return a.post(ctx, control.PathFail, r, "refuse what waits for "+string(f))
 }
 
-// Report has all activators send their view of a function now, and returns when they have, or did not in time.
+// Report has all activators send their view of a function now, and waits for them, but not long.
 func (a *Activators) Report(ctx context.Context, f api.FunctionName) {
 	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
@@ -269,12 +262,13 @@ func (a *Activators) Picks(ctx context.Context, request string) []api.Pick {
 	return all
 }
 
-// Clusters returns the clusters that activators declare as front doors. Those that don't answer are left out.
+// Clusters returns the clusters that activators declare as front doors.
 func (a *Activators) Clusters(ctx context.Context) []admin.Cluster {
 	return admin.MergeClusters(gather[[]admin.Cluster](ctx, a, admin.PathClusters)...)
 }
 
-// Far returns the functions of other clusters that activators are front doors of: a summary of all, or details of the named one.
+// Far returns the functions of other clusters that activators are front doors of: a summary of all, or details of the
+// named one.
 func (a *Activators) Far(ctx context.Context, name api.FunctionName) []admin.Far {
 	path := admin.PathFar
 	if name != "" {
@@ -302,7 +296,6 @@ func gather[T any](ctx context.Context, a *Activators, path string) (all []T) {
 	return all
 }
 
-// add merges the views of two activators.
 func add(x, y api.Activity) api.Activity {
 	x.Waiting += y.Waiting
 	x.Running += y.Running
@@ -332,7 +325,6 @@ func add(x, y api.Activity) api.Activity {
 	return x
 }
 
-// each calls f with every activator concurrently, waits, and joins the errors.
 func (a *Activators) each(f func(*peer) error) error {
 	peers := a.all()
 	errs := make([]error, len(peers))

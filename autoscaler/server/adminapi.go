@@ -19,33 +19,29 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// AdminConfig holds an [Admin]'s dependencies. All fields are required except Resolve.
+// AdminConfig holds an [Admin]'s dependencies.
 type AdminConfig struct {
 	Decider Decider
-	// Info describes the serving process.
-	Info func() any
+	Info    func() any
 	// Resolve returns the functions that a name stands for, the one with most traffic first; nil: the name itself.
 	Resolve func(name api.FunctionName) []api.FunctionName
 	// Activity returns the activators' view of a function; Report has them send it to the autoscaler now.
 	Activity func(ctx context.Context, name api.FunctionName) api.Activity
 	Report   func(ctx context.Context, name api.FunctionName)
-	// Clusters returns the clusters that front doors declare.
 	Clusters func(ctx context.Context) []admin.Cluster
-	// Picks returns the instances that activators have chosen for a request.
-	Picks func(ctx context.Context, request string) []api.Pick
-	// Far returns the functions of other clusters that front doors know: a summary of all, or details of the named one.
+	Picks    func(ctx context.Context, request string) []api.Pick
+	// Far returns the functions of other clusters: a summary of all, or details of the named one.
 	Far func(ctx context.Context, name api.FunctionName) []admin.Far
-	// Logs opens the output of the function's instances: the last n lines and, with follow, each further one. The error says why there
-	// is none. pass, which is called once, calls line with each line, from one goroutine at a time.
-	Logs func(ctx context.Context, v admin.Function, n int, follow bool) (pass func(line func(string) error), err error)
-	// Events is the event log.
+	// Logs opens the output of the function's instances: the last n lines and, with follow, each further one. pass,
+	// which is called once, calls line from one goroutine at a time.
+	Logs   func(ctx context.Context, v admin.Function, n int, follow bool) (pass func(line func(string) error), err error)
 	Events *cloudevent.Log
 	// None is added to the error for an unknown function if there are no functions.
 	None string
 }
 
-// Admin serves the administrative API (package api/admin): the autoscaler's state, and orders to it. It is the same on one
-// machine and in a cluster; an [AdminConfig] has the differences. Its caller authorizes requests. It is safe for concurrent use.
+// Admin serves the administrative API (package api/admin), on one machine and in a cluster. Its caller authorizes
+// requests. It is safe for concurrent use.
 type Admin struct {
 	cfg   AdminConfig
 	board *board
@@ -107,7 +103,6 @@ func (s *Admin) Routes(r *mux.Router, admit func(http.HandlerFunc) http.HandlerF
 	add(one+"/scale", s.Known(s.scale), http.MethodPut, http.MethodPost) // the API server's proxy lets users with the permission to create send POST, not PUT
 }
 
-// usage answers with the usage by client.
 func (s *Admin) usage(w http.ResponseWriter, r *http.Request) {
 	q, err := admin.UsageQueryOf(r.URL.Query())
 	if err != nil {
@@ -117,7 +112,6 @@ func (s *Admin) usage(w http.ResponseWriter, r *http.Request) {
 	api.WriteJSON(w, http.StatusOK, s.cfg.Decider.Usage(q))
 }
 
-// history answers with held memory and decisions, all or those after a number.
 func (s *Admin) history(w http.ResponseWriter, r *http.Request) {
 	after := uint64(0)
 	if text := r.URL.Query().Get("after"); text != "" {
@@ -130,7 +124,7 @@ func (s *Admin) history(w http.ResponseWriter, r *http.Request) {
 	api.WriteJSON(w, http.StatusOK, s.cfg.Decider.History(after))
 }
 
-// record answers with the autoscaler's flight record. If reading it fails after the start, the connection is aborted.
+// record answers with the flight record. If reading it fails after the start, the connection is aborted.
 func (s *Admin) record(w http.ResponseWriter, _ *http.Request) {
 	out := &begun{w: w}
 	if err := s.cfg.Decider.CopyRecord(out); err != nil {
@@ -141,7 +135,6 @@ func (s *Admin) record(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// begun tracks whether anything was written.
 type begun struct {
 	w  http.ResponseWriter
 	is bool
@@ -155,7 +148,6 @@ func (b *begun) Write(p []byte) (int, error) {
 	return b.w.Write(p)
 }
 
-// order is an operator's order on a function.
 type order func(r *http.Request, f api.FunctionName) error
 
 func (s *Admin) sleep(r *http.Request, f api.FunctionName) error {
@@ -169,13 +161,12 @@ func (s *Admin) sleep(r *http.Request, f api.FunctionName) error {
 	return s.cfg.Decider.Sleep(r.Context(), f, api.Level(level))
 }
 
-// Known finds the function that a request is about: the one of that name, or
-// of a service's revisions the one with most traffic.
+// Known finds the function that a request is about: the one of that name, or of a service's revisions the one with most
+// traffic.
 func (s *Admin) Known(next func(w http.ResponseWriter, r *http.Request, v admin.Function)) http.HandlerFunc {
 	return s.seen(next, nil)
 }
 
-// maxListed bounds the names in an error.
 const maxListed = 20
 
 // Unknown returns the error for a name of no function here. It lists the existing ones, or the clusters that have it.
@@ -256,8 +247,7 @@ func (s *Admin) byHand(do order) func(w http.ResponseWriter, r *http.Request, v 
 	}
 }
 
-// scale sets the number of wanted instances, and answers with the autoscaler's view of the function. It does not ask activators,
-// because external autoscalers repeat it all the time.
+// scale does not ask activators: external autoscalers repeat it all the time.
 func (s *Admin) scale(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	scale, lifetime, err := admin.ReadScale(r.Body)
 	if err == nil {
@@ -285,8 +275,7 @@ func (s *Admin) logs(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	pass(lineWriter(w))
 }
 
-// allLogs writes what the instances of all functions print, each line after its function's name. It follows those that
-// have an instance, or have failed, when it is called.
+// allLogs writes what the instances of all functions print, each line after its function's name.
 func (s *Admin) allLogs(w http.ResponseWriter, r *http.Request) {
 	n, follow := cloudevent.Parameters(r, -1)
 	write := lineWriter(w)
@@ -311,7 +300,7 @@ func (s *Admin) allLogs(w http.ResponseWriter, r *http.Request) {
 	all.Wait()
 }
 
-// lineWriter begins an answer of lines of text. It returns what writes a line, whose error is that the reader has left.
+// lineWriter begins an answer of lines of text. An error says that the reader has left.
 func lineWriter(w http.ResponseWriter) func(line string) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	rc := http.NewResponseController(w)

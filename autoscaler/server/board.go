@@ -14,7 +14,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// Timing and bounds of the board.
 const (
 	settle    = 50 * time.Millisecond // events within this time count as one change
 	sweep     = 2 * time.Second       // interval of reading all functions: events may be lost, and some changes have none
@@ -23,9 +22,8 @@ const (
 	mostGone  = 1000                  // removed functions kept on the board
 )
 
-// board holds the state that all readers of a stream see, each item with the version of its last change. While there is
-// a reader, two goroutines update it: the first reader starts them, the last one waits for their end. It is safe for
-// concurrent use.
+// board holds the state that all readers of a stream see, each item with the version of its last change. Two goroutines
+// update it while there is a reader. It is safe for concurrent use.
 type board struct {
 	server *Admin
 
@@ -44,8 +42,8 @@ type board struct {
 	decisions []made
 	dirty     map[api.FunctionName]bool
 	told      uint64 // the version at which readers were last woken
-	gone      int    // the number of removed functions on the board
-	forgotten uint64 // the version at which removed functions were last dropped from the board
+	gone      int    // of removed functions on the board
+	forgotten uint64 // the version at which removed functions were last dropped
 }
 
 // shown is a function on the board. raw is nil if it was removed.
@@ -55,29 +53,27 @@ type shown struct {
 	at   uint64
 }
 
-// made is a decision on the board.
 type made struct {
 	raw json.RawMessage
 	at  uint64
 }
 
-// news holds the changes since a reader's last version.
 type news struct {
 	version   uint64
-	whole     bool // it contains everything
+	whole     bool
 	functions []json.RawMessage
 	gone      []api.FunctionName
 	devices   json.RawMessage
 	decisions []json.RawMessage
 }
 
-// clear empties the board. Versions continue: no reader has a version from the future.
+// clear empties the board. Versions continue.
 func (b *board) clear() {
 	b.changed, b.functions, b.order = make(chan struct{}), map[api.FunctionName]*list.Element{}, list.New()
 	b.devices, b.decisions, b.dirty, b.gone = nil, nil, map[api.FunctionName]bool{}, 0
 }
 
-// join counts a reader, and has the board updated until it leaves. It returns false if there are too many.
+// join counts a reader. It returns false if there are too many.
 func (b *board) join() (leave func(), ok bool) {
 	b.joining.Lock()
 	defer b.joining.Unlock()
@@ -113,7 +109,6 @@ func (b *board) leave() {
 	}
 }
 
-// note keeps a decision, and marks the event's function.
 func (b *board) note(e api.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -204,8 +199,8 @@ func (b *board) refresh(ctx context.Context, names []api.FunctionName) {
 	}
 }
 
-// put updates a function on the board; raw nil: it was removed, which stays on the board for readers that have not been told. The
-// caller holds mu.
+// put updates a function on the board. A removed one, raw nil, stays for readers that have not been told. The caller
+// holds mu.
 func (b *board) put(name api.FunctionName, raw json.RawMessage) {
 	at, known := b.functions[name]
 	if known && bytes.Equal(at.Value.(*shown).raw, raw) || !known && raw == nil {
@@ -226,7 +221,7 @@ func (b *board) put(name api.FunctionName, raw json.RawMessage) {
 	b.order.MoveToBack(at)
 }
 
-// forget drops removed functions from the board. Readers that were not told of them get everything again. The caller holds mu.
+// forget drops removed functions. Readers that were not told of them get everything again. The caller holds mu.
 func (b *board) forget() {
 	for name, at := range b.functions {
 		if at.Value.(*shown).raw == nil {
