@@ -14,12 +14,12 @@ import (
 // suffix ends the names of segments, which sort by time of writing.
 const suffix = ".flight"
 
-// disk writes segments and bounds their total size. It is not safe for concurrent use.
+// disk writes segments and bounds their total size.
 type disk struct {
 	cfg   Config
-	file  *os.File       // nil: none is open
-	w     *segmentWriter // of file
-	begun int            // the number of segments begun
+	file  *os.File // nil: none is open
+	w     *segmentWriter
+	begun int
 
 	checked int64 // the segment's size when the sum was last computed
 }
@@ -52,7 +52,6 @@ func (d *disk) step(s step) (err error) {
 	return d.makeRoom()
 }
 
-// size returns the size of the open segment.
 func (d *disk) size() int64 {
 	if d.w == nil {
 		return 0
@@ -67,7 +66,6 @@ func (d *disk) close() {
 	}
 }
 
-// begin creates the file of a segment.
 func (d *disk) begin(h Header, state any) error {
 	if err := os.MkdirAll(d.cfg.Folder, 0o700); err != nil {
 		return err

@@ -22,15 +22,14 @@ const (
 // Segment is the intact part of one segment.
 type Segment struct {
 	Header
-	// Why says why it ended early; empty: it did not.
+	// Why says why it ended early.
 	Why string
-	// Damage says which part of the file can't be read; empty: none.
+	// Damage says which part of the file can't be read.
 	Damage string
 	// Open says that it has no ending: it is being written, or its program was killed.
 	Open bool
-	// From is its file.
 	From string
-	// Rounds is the number of its rounds, Last the time of the last one.
+	// Last is the time of the last round.
 	Rounds int
 	Last   time.Time
 
@@ -38,8 +37,8 @@ type Segment struct {
 	ended bool
 }
 
-// Open reads the segments of a file, or of all files in a folder, in their order. It fails if nothing can be read; otherwise
-// [Segment].Damage says what is missing.
+// Open reads the segments of a file, or of all files in a folder, in their order. It fails if nothing can be read;
+// otherwise [Segment].Damage says what is missing.
 func Open(path string) ([]*Segment, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -110,7 +109,8 @@ func Parse(data []byte) ([]*Segment, error) {
 	return all, nil
 }
 
-// verify finds the intact part of s.data, up to the last sum that is right, and returns its size. The error says what is behind it.
+// verify finds the intact part of s.data, up to the last sum that is right, and returns its size. The error says what is
+// behind it.
 func (s *Segment) verify() (intact int, err error) {
 	lines, in, err := s.lines()
 	if err != nil || !bytes.HasPrefix(s.data, []byte(magic)) {

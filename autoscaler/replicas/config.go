@@ -21,7 +21,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Defaults.
 const (
 	DefaultMetric   = "rouse_desired_replicas"
 	DefaultInterval = time.Second
@@ -34,16 +33,14 @@ const (
 // most is the default of a rule's maximum: a mistake in an external autoscaler should not fill a cluster.
 const most = 1000
 
-// Bounds of configured values.
 const (
-	mostRate     = 10000          // writes a second
-	mostReplicas = math.MaxInt32  // as in Kubernetes
-	mostInterval = time.Hour      // between two readings
+	mostRate     = 10000         // a second
+	mostReplicas = math.MaxInt32 // as in Kubernetes
+	mostInterval = time.Hour
 	mostLifetime = 24 * time.Hour // the autoscaler's limit
 )
 
-// Config says what is read, how often, and what it means. The YAML file has all fields; the command's flags have some
-// of them.
+// Config says what is read, how often, and what it means. The command's flags have some of its fields.
 type Config struct {
 	// Metric is the gauge that is read. Default [DefaultMetric].
 	Metric string `yaml:"metric"`
@@ -62,18 +59,17 @@ type Config struct {
 	Lifetime time.Duration `yaml:"lifetime"`
 	// Rate bounds the writes per second, over all targets. Default [DefaultRate].
 	Rate float64 `yaml:"rate"`
-	// DryRun logs what would be written and writes nothing.
+	// DryRun logs what would be written.
 	DryRun bool `yaml:"dryRun"`
 }
 
 // Rule maps series to a target. In Namespace and Name, {label} stands for the value of that label. {namespace} and
 // {exported_namespace} are equivalent: Prometheus renames the former to the latter.
 type Rule struct {
-	// Labels are the labels that a series must have: a value, or a pattern with *. None: any series.
+	// Labels are the labels that a series must have: a value, or a pattern with *.
 	Labels map[string]string `yaml:"labels"`
-	// Kind is one of the Kind constants.
-	Kind Kind `yaml:"kind"`
-	// Namespace and Name are the target's. Namespace's default is {namespace}, Name's {variant_name}.
+	Kind   Kind              `yaml:"kind"`
+	// Namespace's default is {namespace}, Name's {variant_name}.
 	Namespace string `yaml:"namespace"`
 	Name      string `yaml:"name"`
 	// Min and Max bound the number that is set; a Max of 0 means 1000.
@@ -95,7 +91,7 @@ const (
 
 var kinds = []Kind{Deployment, ReplicaSet, StatefulSet, Revision, Service}
 
-// Parse reads a file: one YAML document. An unknown field is an error.
+// Parse reads one YAML document. An unknown field is an error.
 func Parse(raw []byte) (Config, error) {
 	var c Config
 	d := yaml.NewDecoder(bytes.NewReader(raw))

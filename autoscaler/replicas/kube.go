@@ -18,18 +18,17 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// manager is the relay's name as a field manager.
 const manager = "rouse-relay"
 
 // Cluster is the [Setter] of a cluster.
 type Cluster struct {
 	Kube    kubernetes.Interface
 	Serving servingclient.Interface
-	// Functions tells Rouse's autoscaler; nil: revisions of Rouse's class can't be scaled.
+	// Functions may be nil: then revisions of Rouse's class can't be scaled.
 	Functions *Functions
 }
 
-// Set sets the scale of a target in the way of its kind.
+// Set implements [Setter].
 func (c *Cluster) Set(ctx context.Context, t Target, n int, dry bool) (Outcome, error) {
 	switch t.Kind {
 	case Deployment, ReplicaSet, StatefulSet:
@@ -74,7 +73,6 @@ func scalerOf[T any](get func(context.Context, string, metav1.GetOptions) (*auto
 	}}
 }
 
-// setScale writes the scale subresource, if it differs.
 func (c *Cluster) setScale(ctx context.Context, t Target, n int, dry bool) (Outcome, error) {
 	s := c.scaler(t)
 	now, err := s.get(ctx, t.Name, metav1.GetOptions{})
@@ -91,7 +89,6 @@ func (c *Cluster) setScale(ctx context.Context, t Target, n int, dry bool) (Outc
 	return o, nil
 }
 
-// setService scales a service's newest ready revision.
 func (c *Cluster) setService(ctx context.Context, t Target, n int, dry bool) (Outcome, error) {
 	s, err := c.Serving.ServingV1().Services(t.Namespace).Get(ctx, t.Name, metav1.GetOptions{})
 	if err != nil {
@@ -110,8 +107,7 @@ func (c *Cluster) setService(ctx context.Context, t Target, n int, dry bool) (Ou
 	return o, err
 }
 
-// setRevision scales a revision: 1. of Rouse's class through its autoscaler; 2. of another class by its annotations,
-// which are copied to its PodAutoscaler.
+// setRevision scales a revision: 1. of Rouse's class through its autoscaler; 2. of another class by its annotations.
 func (c *Cluster) setRevision(ctx context.Context, r *servingv1.Revision, n int, dry bool) (Outcome, error) {
 	t := Target{Revision, r.Namespace, r.Name}
 	if r.Annotations[autoscaling.ClassAnnotationKey] == "gpu.autoscaling.rouse.dev" { // 1.
@@ -165,7 +161,6 @@ type keyPriority []string
 
 func (k keyPriority) Key() string { return k[0] }
 
-// Get returns the first one that is present.
 func (k keyPriority) Get(m map[string]string) (key, value string, found bool) {
 	for _, key := range k {
 		if v, there := m[key]; there {
@@ -180,13 +175,11 @@ var (
 	maxScale = autoscalingKey{keyPriority(autoscaling.MaxScaleAnnotation), false}
 )
 
-// bounds returns the annotations that hold a revision of a stock class at n. A max-scale of 0 would mean no limit, so
-// for 0 requests may start one.
+// bounds returns the annotations that hold a revision of a stock class at n. A max-scale of 0 would mean no limit.
 func bounds(n int) map[string]string {
 	return map[string]string{minScale.keys.Key(): strconv.Itoa(n), maxScale.keys.Key(): strconv.Itoa(max(1, n))}
 }
 
-// explain adds advice to an error of the API server.
 func explain(t Target, err error) error {
 	switch {
 	case apierrors.IsForbidden(err):

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Setter sets scales. Its methods are safe for concurrent use and end when their context ends.
+// Setter sets scales. It is safe for concurrent use.
 type Setter interface {
 	// Set makes a target have n replicas. It writes only if needed, and never with dry.
 	Set(ctx context.Context, t Target, n int, dry bool) (Outcome, error)
@@ -41,15 +41,14 @@ const (
 
 // Deps are a [Relay]'s dependencies.
 type Deps struct {
-	// Client reads the sources.
 	Client *http.Client
 	Setter Setter
 	Log    *slog.Logger
-	// Registry gets the metrics; nil: none.
+	// Registry gets the metrics; may be nil.
 	Registry *prometheus.Registry
 }
 
-// Relay is made by [New]; see the package comment.
+// Relay is made by [New].
 type Relay struct {
 	cfg          Config
 	deps         Deps
@@ -66,7 +65,6 @@ type Relay struct {
 	writers int
 }
 
-// reading is one answer of a source.
 type reading struct {
 	source string
 	series []series
@@ -74,7 +72,6 @@ type reading struct {
 	at     time.Time
 }
 
-// done is the end of a Set.
 type done struct {
 	target  Target
 	n       int
@@ -82,14 +79,13 @@ type done struct {
 	err     error
 }
 
-// state is the state of a target.
 type state struct {
 	want     int
 	known    bool      // want was ever known
 	seen     time.Time // when a fresh series last gave it
 	has      int       // as last set
 	settled  bool      // has was set and nothing failed since
-	busy     bool      // a Set is under way
+	busy     bool
 	look     time.Time // when it is next checked although nothing changed
 	failures int
 	fault    string // as last logged
@@ -144,7 +140,6 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow reads one source repeatedly.
 func (r *Relay) follow(ctx context.Context, url string) {
 	for failures := 0; ; {
 		found, err := read(ctx, r.deps.Client, url, r.cfg.Metric, r.cfg.Timeout)
@@ -191,11 +186,10 @@ func (r *Relay) take(got reading) {
 	r.want()
 }
 
-// staleAfter returns how old a reading may be.
 func (r *Relay) staleAfter() time.Duration { return 3*r.cfg.Interval + r.cfg.Timeout }
 
 // want computes the targets' numbers from the last readings. A reading counts until it is stale, even if its source
-// can't be read now: if one of two sources for a target is away for a moment, the number must not fall.
+// can't be read now: else the number would fall for a moment.
 func (r *Relay) want() {
 	now := time.Now()
 	var all []series
@@ -228,8 +222,7 @@ func (r *Relay) want() {
 	}
 }
 
-// settle begins writes to targets: those whose number has changed, or whose check is due. It leaves targets with stale
-// series alone.
+// settle begins writes to targets whose number has changed, or whose check is due.
 func (r *Relay) settle(ctx context.Context) {
 	now := time.Now()
 	stale := 0
@@ -260,7 +253,6 @@ func (r *Relay) settle(ctx context.Context) {
 	r.staleTargets.Set(float64(stale))
 }
 
-// order returns the targets in a fixed order.
 func (r *Relay) order() []Target {
 	return slices.SortedFunc(maps.Keys(r.targets), func(a, b Target) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -274,7 +266,6 @@ func (r *Relay) sayStale(t Target, s *state, why string) {
 	}
 }
 
-// write runs one Set. It has its own goroutine.
 func (r *Relay) write(ctx context.Context, t Target, n int) {
 	err := r.limit.Wait(ctx)
 	var o Outcome
@@ -286,7 +277,6 @@ func (r *Relay) write(ctx context.Context, t Target, n int) {
 	r.set <- done{t, n, o, err}
 }
 
-// finish handles the result of a Set.
 func (r *Relay) finish(ctx context.Context, d done) {
 	s := r.targets[d.target]
 	s.busy = false

@@ -25,7 +25,6 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// every is the interval between passes.
 const every = 30 * time.Second
 
 // Reconciler maintains Knative's settings: see the package comment.
@@ -42,15 +41,15 @@ func NewReconciler(cfg Config) *Reconciler {
 	return &Reconciler{cfg: cfg, taker: taker{cfg.Kube, control.SystemNamespace}}
 }
 
-// Problem returns what the operator has to do before functions can be served; empty if nothing.
+// Problem returns what the operator has to do before functions can be served.
 func (r *Reconciler) Problem() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.problem
 }
 
-// Wait returns when the cluster has a Knative Serving that this program works with, or with ctx's cause when ctx ends. Meanwhile
-// it logs what is missing and emits an event, once each.
+// Wait returns when the cluster has a Knative Serving that this program works with, or with ctx's cause. Meanwhile it
+// logs what is missing and emits an event, once each.
 func (r *Reconciler) Wait(ctx context.Context) error {
 	for pause := time.Second; ; pause = min(2*pause, every) {
 		version, remark, err := Check(ctx, r.cfg.Kube, r.cfg.AllowUntested)
@@ -87,8 +86,8 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// reconcile sets unset settings, and undoes an older version's changes. It changes Knative's activator-service back
-// only once Knative's own activator is available.
+// reconcile sets unset settings, and undoes an older version's changes: Knative's activator-service only once Knative's
+// own activator is available.
 func (r *Reconciler) reconcile(ctx context.Context) error {
 	if _, _, err := Check(ctx, r.cfg.Kube, r.cfg.AllowUntested); err != nil {
 		return err
@@ -114,7 +113,7 @@ func (r *Reconciler) reconcile(ctx context.Context) error {
 	return err
 }
 
-// trouble records what is wrong (nil: nothing), and reports it if it is new.
+// trouble records what is wrong, and reports it if it is new.
 func (r *Reconciler) trouble(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return

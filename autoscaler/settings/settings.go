@@ -1,12 +1,9 @@
-// Package settings prepares a Knative Serving for functions: it sets a few unset keys of Knative's ConfigMaps ([Settings]) to allow
-// what Knative refuses, such as a function without a pod. It records its changes on the object itself, in the annotation
-// [AnnotationBefore]. It leaves all other requests and objects of Knative's alone.
+// Package settings prepares a Knative Serving for functions: it sets a few unset keys of Knative's ConfigMaps
+// ([Settings]), and records that on the object itself ([AnnotationBefore]). It does not touch a cluster without Knative
+// Serving, or with a version that this program was not tested with (see [Check]), and never deletes anything.
 //
-// It does not touch a cluster without Knative Serving, or with a version of it that this program was not tested with (see [Check]), and
-// never deletes anything.
-//
-// It undoes changes of older versions: settings that are no longer needed and, once all functions are reached without it ([Config]),
-// the selector of Knative's activator-service. A value that was changed by others in the meantime is kept.
+// It undoes changes of older versions: settings that are no longer needed and, once all functions are reached without
+// it, the selector of Knative's activator-service. A value that was changed by others in the meantime is kept.
 package settings
 
 import (
@@ -28,7 +25,6 @@ import (
 // AnnotationBefore records what was changed on an object, as JSON: see [before].
 const AnnotationBefore = "rouse.dev/before"
 
-// fieldManager is our name in Kubernetes' managedFields.
 const fieldManager = "rouse"
 
 // Service is the Service of Knative's activator, whose selector older versions changed.
@@ -45,22 +41,18 @@ type Setting struct {
 	ConfigMap string
 	Key       string
 	Value     string
-	// Why is the reason, for display.
-	Why string
+	Why       string
 }
 
-// Settings are the keys that are set if unset. They apply to stock functions too, so each allows something that Knative refuses, and
-// none changes a function that uses nothing new. So how soon a revision counts as failed (progress-deadline), and that it does if no
-// node takes its pod (pod-is-always-schedulable), are not changed. How long an answer may take to begin
-// (revision-response-start-timeout-seconds) is enforced in the stock activator and the queue-proxy, which requests for our functions do
-// not pass.
+// Settings are the keys that are set if unset. They apply to stock functions too: each allows something that Knative
+// refuses, and none changes a function that uses nothing new; see docs/design/0005.
 var Settings = []Setting{
 	{"config-autoscaler", "allow-zero-initial-scale", "true", "a function is created without a pod, and so without a GPU"},
 	{"config-defaults", "max-revision-timeout-seconds", "3600", "an answer may take longer than ten minutes"},
 }
 
-// ConfigMaps returns the names of the ConfigMaps that may be changed: those of [Settings], and those that only older versions changed,
-// whose values are restored.
+// ConfigMaps returns the names of the ConfigMaps that may be changed: those of [Settings], and those that only older
+// versions changed.
 func ConfigMaps() []string {
 	names := []string{"config-deployment"}
 	for _, s := range Settings {
@@ -70,11 +62,9 @@ func ConfigMaps() []string {
 	return slices.Compact(names)
 }
 
-// before records the changes of an object by key: of the Service's selector or of the ConfigMap's data. It is the value of
-// [AnnotationBefore].
+// before is the value of [AnnotationBefore]: changes by key, of the Service's selector or of the ConfigMap's data.
 type before map[string]change
 
-// change is the change of one key.
 type change struct {
 	// Was is the previous value; nil: there was none.
 	Was *string `json:"was"`
@@ -122,7 +112,6 @@ func remembered(o metav1.Object) (b before, found bool) {
 	return b, true
 }
 
-// taker changes a cluster's objects.
 type taker struct {
 	kube      kubernetes.Interface
 	namespace string

@@ -9,8 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// Bounds of the history: minutes for a day, then hours, and at most mostPast rows, which take some 20 MiB. Of what is saved, hours only:
-// mostSaved rows of all hours together and twice as many by hours, some 600 KiB, unless names are long.
+// The history has minutes for a day, then hours, and at most mostPast rows, some 20 MiB. Saved are hours only: mostSaved
+// rows of all hours together and twice as many by hours, some 600 KiB.
 const (
 	fine      = 24 * time.Hour
 	coarse    = time.Hour
@@ -18,7 +18,6 @@ const (
 	mostSaved = 1000
 )
 
-// rowKey identifies a row.
 type rowKey struct {
 	function           api.FunctionName
 	tenant, key, state string
@@ -26,10 +25,8 @@ type rowKey struct {
 
 func keyOf(r admin.UsageRow) rowKey { return rowKey{r.Function, r.Tenant, r.Key, r.State} }
 
-// table has rows by their keys.
 type table map[rowKey]*admin.UsageRow
 
-// add adds a row's numbers to the row with the same key.
 func (t table) add(r admin.UsageRow) {
 	k := keyOf(r)
 	if len(t) >= mostRows && t[k] == nil {
@@ -54,7 +51,6 @@ func (t table) merge(other table) {
 	}
 }
 
-// keyless returns the rows summed over API keys.
 func (t table) keyless() table {
 	all := make(table, len(t))
 	for _, r := range t {
@@ -65,7 +61,6 @@ func (t table) keyless() table {
 	return all
 }
 
-// list returns the rows in order.
 func (t table) list() []admin.UsageRow {
 	list := make([]admin.UsageRow, 0, len(t))
 	for _, r := range t {
@@ -106,7 +101,6 @@ func (h *history) keep(p period) {
 
 func (h *history) end() time.Duration { return h.last().to }
 
-// last returns the latest period; without any, an empty one.
 func (h *history) last() period {
 	if n := len(h.periods); n > 0 {
 		return h.periods[n-1]
@@ -130,13 +124,12 @@ func (h *history) fold(old func(period) bool) {
 		h.periods[n] = p
 		n++
 	}
-	if n < k { // else nothing was folded
+	if n < k {
 		h.periods = slices.Delete(h.periods, n, k)
 	}
 }
 
-// between returns the usage between two times. It counts whole periods, a minute or, a day later, an hour each, so the range
-// may be slightly larger. Times before the history are left out.
+// between returns the usage between two times, in whole periods: the range may be slightly larger.
 func (m *Meter) between(q admin.UsageQuery) (rows table, since, until time.Duration) {
 	first, last := time.Duration(0), m.now
 	if !q.From.IsZero() {
@@ -169,7 +162,7 @@ type Saved struct {
 	Hours []admin.Usage
 }
 
-// Save returns what a later meter goes on from; nil: nothing was used or held since the last call. What runs is counted so far.
+// Save returns what a later meter goes on from; nil: nothing was used or held since the last call.
 func (m *Meter) Save(now time.Time) *Saved {
 	if m.advance(now); !m.news {
 		return nil
