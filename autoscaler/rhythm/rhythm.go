@@ -1,23 +1,18 @@
-// Package rhythm predicts when a function is needed, from the times of earlier requests. It predicts two kinds of things:
+// Package rhythm predicts when a function is needed, from the times of earlier requests: a visit at a time
+// ([Rhythm.Next]), and half hours of the day, in UTC, in which there usually is one ([Rhythm.Likely]). A visit is a
+// request that comes after a pause, with all further requests before the next pause. A time is exact enough to wake an
+// instance for it; an hour only says that it is worth having one asleep.
 //
-//   - a visit at a time ([Rhythm.Next]): visits at equal distances, such as jobs, continue
-//   - hours in which there usually is one ([Rhythm.Likely]): half hours of the day, in UTC
-//
-// A visit is a request that comes after a pause, with all further requests before the next pause. A time is exact enough to wake an instance for it; an hour only says
-// that it is worth having one asleep.
-//
-// It does not guess: random arrivals have no rhythm, and chance predictions are soon found to be wrong. It decides nothing and reads no clock.
-//
-//  1. A visit begins ([Rhythm.Visit]). It decides whether the prediction was right: it came within the window; or wrong: after it.
-//  2. For each period that is common or suggested by the last visits, each visit of the last period is followed back: was there one a period before it, and two
-//     periods before it? If so, another is predicted a period after it.
+//  1. A visit begins ([Rhythm.Visit]). It decides whether the last prediction was right.
+//  2. For each common or suggested period, each visit of the last period is followed back: was there one a period before
+//     it, and two periods before it? If so, another is predicted a period after it.
 //  3. The window's width is the deviation of the supporting visits from an exact period, plus a margin.
-//  4. A row of visits that ended here a day or a week ago, in the evening or before a weekend, is expected to end here again. The earliest of the other windows is the
-//     next one.
-//  5. Predictions are acted upon only while the rhythm is trusted ([Rhythm.Trusted]): three quarters of its last eight windows were right, or its only one, from four
-//     visits at equal distances. Meanwhile windows are still made and judged, so that it may be trusted again.
+//  4. A row of visits that ended here a day or a week ago is expected to end here again. The earliest of the other windows
+//     is the next one.
+//  5. Predictions are acted upon only while the rhythm is trusted ([Rhythm.Trusted]). Meanwhile windows are still made and
+//     judged, so that it may be trusted again.
 //
-// If the clock is set back, a rhythm forgets its visits; if it is set forward, the row of equal distances breaks, and nothing is predicted until there is a new one.
+// If the clock is set back, a rhythm forgets its visits; if it is set forward, the row of equal distances breaks.
 //
 // A Rhythm is not safe for concurrent use. Its zero value has learned nothing.
 package rhythm
@@ -30,13 +25,11 @@ import (
 )
 
 const (
-	// mostVisits bounds what is remembered.
 	mostVisits = 64
-	// leastSupport is how many earlier visits must support a window, in addition to the one that it is a period after.
+	// leastSupport is how many earlier visits must support a window, beside the one that it is a period after.
 	leastSupport = 2
-	// mostSupport is how many are looked for.
-	mostSupport = 7
-	// mostChance is the largest acceptable probability of meeting a window by chance, at the rate of the last visits.
+	mostSupport  = 7
+	// mostChance is the largest acceptable probability of meeting a window by chance.
 	mostChance = 0.05
 	// margin is added to windows for the inaccuracy of real periods.
 	margin = 250 * time.Millisecond
@@ -80,7 +73,6 @@ func (w Window) String() string {
 	return fmt.Sprintf("a request is foreseen at %s ± %s: one came every %s, %d times in a row", middle.UTC().Format("15:04:05 MST"), tidy(w.Until.Sub(w.From)/2), tidy(w.Period), w.Times)
 }
 
-// tidy rounds a duration for display.
 func tidy(d time.Duration) time.Duration {
 	switch {
 	case d >= time.Minute:
@@ -94,13 +86,14 @@ func tidy(d time.Duration) time.Duration {
 // Verdict is the outcome of a window.
 type Verdict struct {
 	Window Window
-	// Right says that the visit came within the window, Came when it did.
+	// Came is when the visit came.
 	Right bool
 	Came  time.Time
 }
 
-// Visit learns that a request came at now, after the function was idle for idle. pause is the shortest idle time before a visit. widest bounds the width of useful
-// windows. judged reports whether this decided the outcome of the previous window, which is verdict.
+// Visit learns that a request came at now, after the function was idle for idle. pause is the shortest idle time before
+// a visit. widest bounds the width of useful windows. judged reports whether this decided the outcome of the previous
+// window.
 func (r *Rhythm) Visit(now time.Time, idle, pause, widest time.Duration) (verdict Verdict, judged bool) {
 	at := now.UnixNano()
 	if n := len(r.Visits); n > 0 && at < r.Visits[n-1] { // the clock was set back
@@ -119,7 +112,6 @@ func (r *Rhythm) Visit(now time.Time, idle, pause, widest time.Duration) (verdic
 	return verdict, judged
 }
 
-// judge decides the outcome of the window, if it is over or a request came within it.
 func (r *Rhythm) judge(now time.Time, idle time.Duration) (v Verdict, judged bool) {
 	early := (r.Window.Until.Sub(r.Window.From)) / 2
 	switch {
@@ -142,7 +134,7 @@ func (r *Rhythm) judge(now time.Time, idle time.Duration) (v Verdict, judged boo
 	return v, true
 }
 
-// Next returns the window in which a visit is predicted, if there is one that is not over at now.
+// Next returns the window in which a visit is predicted, if it is not over at now.
 func (r *Rhythm) Next(now time.Time) (w Window, known bool) {
 	if r == nil || !r.Known || now.After(r.Window.Until) {
 		return Window{}, false
@@ -158,7 +150,8 @@ func (r *Rhythm) Made() (w Window, known bool) {
 	return r.Window, r.Known
 }
 
-// Trusted reports whether [Rhythm.Next] is worth acting upon.
+// Trusted reports whether [Rhythm.Next] is worth acting upon: three quarters of its last eight windows were right, or
+// its only one, from four visits at equal distances.
 func (r *Rhythm) Trusted() bool {
 	if r == nil {
 		return false
@@ -201,7 +194,7 @@ func (r *Rhythm) Judged() int {
 	return r.Count
 }
 
-// Last returns the outcome of the last judged window; zero if none was.
+// Last returns the outcome of the last judged window.
 func (r *Rhythm) Last() Verdict {
 	if r == nil {
 		return Verdict{}
@@ -242,8 +235,8 @@ const (
 	slotSeconds = 30 * 60
 	// gain is the weight of a new day.
 	gain = 0.2
-	// usual is the chance of a visit in a half hour or the next one from which on it is expected. Two days with visits in both, or
-	// four with one in one of them, are enough, and two days off after a week do not end it.
+	// usual is the chance of a visit in a half hour or the next one from which on it is expected: two days with visits
+	// in both, or four with one in one of them, are enough, and two days off after a week do not end it.
 	usual = 0.5
 )
 
@@ -258,14 +251,13 @@ type hours struct {
 
 func slotOf(t time.Time) int64 { return t.Unix() / slotSeconds }
 
-// visit learns of a visit at now.
 func (h *hours) visit(now time.Time) {
 	slot := slotOf(now)
 	if slot < 0 || h.Begun && slot == h.Slot {
 		return
 	}
 	if h.Begun {
-		// Half hours without a visit; after a month nothing learned is left.
+		// After a month nothing learned is left.
 		for s := max(h.Slot+1, slot-31*slots); s < slot; s++ {
 			h.Often[s%slots] *= 1 - gain
 		}
@@ -275,7 +267,6 @@ func (h *hours) visit(now time.Time) {
 	h.count()
 }
 
-// count computes any.
 func (h *hours) count() {
 	h.Any = false
 	for s := range int64(slots) {
@@ -283,7 +274,6 @@ func (h *hours) count() {
 	}
 }
 
-// likely reports whether a visit in the half hour of t, or the next one, is usual.
 func (h *hours) likely(t time.Time) bool {
 	slot := slotOf(t)
 	if !h.Any || slot < 0 {
@@ -299,19 +289,17 @@ func (h *hours) likely(t time.Time) bool {
 	return 1-(1-keep*h.Often[slot%slots])*(1-keep*h.Often[(slot+1)%slots]) >= usual
 }
 
-// chance returns the chance of a visit in a half hour or the next one.
 func (h *hours) chance(slot int64) float32 {
 	return 1 - (1-h.Often[slot%slots])*(1-h.Often[(slot+1)%slots])
 }
 
-// usualPeriods are common periods of jobs.
 var usualPeriods = []time.Duration{
 	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 20 * time.Minute, 30 * time.Minute,
 	time.Hour, 2 * time.Hour, 3 * time.Hour, 4 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour,
 }
 
-// foresee computes the next window. Its cost is bounded by the number of remembered visits; without a rhythm most visits have no other one a period before them, and
-// little is examined.
+// foresee computes the next window. Without a rhythm most visits have no other one a period before them, and little is
+// examined.
 func (r *Rhythm) foresee(pause, widest time.Duration) (best Window, known bool) {
 	n := len(r.Visits)
 	if n <= leastSupport {
@@ -339,7 +327,7 @@ func (r *Rhythm) foresee(pause, widest time.Duration) (best Window, known bool) 
 // same reports whether two windows are about the same visit.
 func same(a, b Window) bool { return !a.From.After(b.Until) && !b.From.After(a.Until) }
 
-// periods returns candidates: common periods, and those that the last visits suggest.
+// periods returns common periods, and those that the last visits suggest.
 func (r *Rhythm) periods() []time.Duration {
 	n := len(r.Visits)
 	gaps := make([]int64, 0, mostSupport)
@@ -389,8 +377,8 @@ func (r *Rhythm) follow(k int, period, near time.Duration) (w Window, found bool
 // cycles are the cycles of people's habits: a row of visits ends in the evening, or before a weekend.
 var cycles = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour}
 
-// ended reports whether the row of visits that includes the time at ended there in the last cycle, and in the one
-// before if that is remembered. A row ended if there was a visit at this time of the cycle and none a period later.
+// ended reports whether the row of visits that includes the time at ended there in the last cycle, and in the one before
+// if that is remembered: there was a visit at this time of the cycle and none a period later.
 func (r *Rhythm) ended(at int64, period, near time.Duration) bool {
 	for _, cycle := range cycles {
 		times := 0
@@ -412,7 +400,6 @@ func (r *Rhythm) ended(at int64, period, near time.Duration) bool {
 	return false
 }
 
-// visitNear returns the visit that is closest to at, if it is within near.
 func (r *Rhythm) visitNear(at, near int64) (visit int64, found bool) {
 	k, _ := slices.BinarySearch(r.Visits, at)
 	if k < len(r.Visits) && r.Visits[k]-at <= near {

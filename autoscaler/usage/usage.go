@@ -1,16 +1,15 @@
 // Package usage measures the use of GPUs: how long functions held which share of them, and which tenants used that.
 //
-//  1. An awake instance holds its share of a GPU's memory; all of it, if its memory is unknown. If all holders together exceed the whole,
-//     they are scaled down to it. A sleeper holds what it keeps.
-//  2. Activators divide the time that a function's instances hold awake among its requests (package activator/queue), and report
-//     what each tenant's have used. The rest is the function's own, as are requests without a key.
-//  3. The rest is idle. Held, asleep and idle time add up to the GPU's time.
-//  4. Time is cut into windows ([Window]). Reports come seconds late: what exceeds a window's held time belongs to the window before,
-//     whose rest it takes. So a window is final when the next one ends. Activators that share an instance each take it to be their own:
-//     what exceeds both windows is left out, and the reported shares are scaled down.
-//  5. Windows are kept: minutes for a day, then hours, up to a bound ([Meter.Report]). A later process goes on from [Meter.Save].
+//  1. An awake instance holds its share of a GPU's memory; all of it, if its memory is unknown. If all holders together
+//     exceed the whole, they are scaled down to it. A sleeper holds what it keeps. The rest is idle.
+//  2. Activators divide the time that a function's instances hold awake among its requests (package activator/queue), and
+//     report what each tenant's have used. The rest is the function's own, as are requests without a key.
+//  3. Time is cut into windows ([Window]). Reports come seconds late: what exceeds a window's held time belongs to the
+//     window before, whose rest it takes. So a window is final when the next one ends. Activators that share an instance
+//     each take it to be their own: what exceeds both windows is left out, and the reported shares are scaled down.
+//  4. Windows are kept: minutes for a day, then hours, up to a bound. A later process goes on from [Meter.Save].
 //
-// The package decides nothing and has no clock: its caller passes the time. A [Meter] is not safe for concurrent use.
+// The caller passes the time. A [Meter] is not safe for concurrent use.
 package usage
 
 import (
@@ -25,7 +24,7 @@ import (
 // Window is the time that is counted together.
 const Window = time.Minute
 
-// Bounds of what is kept; the excess is counted as [Others].
+// The excess is counted as [Others].
 const (
 	mostTenants = 200
 	mostRows    = 1 << 14
@@ -44,7 +43,7 @@ type Holder struct {
 	Bytes api.Bytes
 }
 
-// Meter measures usage. The zero value is not usable: see [New].
+// Meter measures usage; see [New].
 type Meter struct {
 	began   time.Time
 	started time.Time     // by this process
@@ -86,7 +85,7 @@ type holder struct {
 	held, asleep float64 // of the window, in seconds
 }
 
-// New returns a meter that counts from now on, after what an earlier one saved; nil: nothing.
+// New returns a meter that counts from now on, after what an earlier one saved; may be nil.
 func New(now time.Time, saved *Saved) *Meter {
 	m := &Meter{
 		began: now, started: now, next: Window, devices: map[api.DeviceID]*device{}, holders: map[api.InstanceID]*holder{}, costs: map[api.FunctionName]map[user]float64{},
@@ -161,7 +160,6 @@ func (m *Meter) Drop(now time.Time, id api.InstanceID) {
 	}
 }
 
-// leave removes h from its devices.
 func (m *Meter) leave(h *holder) {
 	for _, id := range h.Devices {
 		d := m.device(id)
@@ -273,7 +271,6 @@ func (m *Meter) advance(now time.Time) {
 	m.now = to
 }
 
-// settle ends a window.
 func (m *Meter) settle() {
 	for _, d := range m.devices {
 		m.accrue(d)
@@ -296,7 +293,8 @@ func (m *Meter) settle() {
 	}
 }
 
-// divide divides what was held in the window among those that used it, and their excess from what nobody used of the window before.
+// divide divides what was held in the window among those that used it, and their excess from what nobody used of the
+// window before.
 func (m *Meter) divide(give func(admin.UsageRow), before table) {
 	if m.idle > 0 {
 		give(admin.UsageRow{State: admin.UsageIdle, GPUSeconds: m.idle})
@@ -344,8 +342,8 @@ func (m *Meter) Settled(now time.Time) []admin.UsageRow {
 	return m.rows.keyless().list()
 }
 
-// Report returns the present answer to a query; the current window is divided by the usage so far. A query without bounds covers all that
-// the meter has counted; for others see [Meter.between].
+// Report answers a query; the current window is divided by the usage so far. A query without bounds covers all that the
+// meter has counted.
 func (m *Meter) Report(now time.Time, q admin.UsageQuery) admin.Usage {
 	m.advance(now)
 	rows, since, until := table(nil), time.Duration(0), m.now
