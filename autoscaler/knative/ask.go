@@ -15,7 +15,6 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// askAll asks every running pod for a report: it finds the instances that an earlier leader started.
 func (tr *tracker) askAll(ctx context.Context) {
 	tr.mu.Lock()
 	var at []api.Endpoint
@@ -56,7 +55,6 @@ func (tr *tracker) askReport(ctx context.Context, e api.Endpoint) (int, error) {
 	return resp.StatusCode, nil
 }
 
-// askWhyNotJoined finds out why a running pod does not join. A port that does not answer is asked again later.
 func (tr *tracker) askWhyNotJoined(ctx context.Context, p *pod, e api.Endpoint) {
 	status, err := tr.askReport(ctx, e)
 	runs := status == http.StatusAccepted || status == http.StatusTooManyRequests
@@ -79,8 +77,8 @@ func (tr *tracker) askWhyNotJoined(ctx context.Context, p *pod, e api.Endpoint) 
 	}
 }
 
-// replacePod deletes a pod without a function that may be older than the injector's rules, once per revision, and
-// reports whether it did. The caller holds the mutex.
+// replacePod deletes a pod that may be older than the injector's rules, once per revision, and reports whether it did.
+// The caller holds the mutex.
 func (tr *tracker) replacePod(p *pod) bool {
 	r, has := tr.revisions[p.function], p.object.Annotations
 	if r == nil || r.replaced || p.stopping || p.role != control.RoleInstance || has[config.AnnotationInjected]+has[config.AnnotationNotInjected]+has[config.AnnotationEndpoint] != "" || has[config.AnnotationInject] == "false" {

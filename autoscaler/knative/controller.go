@@ -29,11 +29,9 @@ import (
 	rouseconfig "github.com/rouse-dev/rouse/config"
 )
 
-// NewController returns the reconciler of PodAutoscalers of our class. Call it after [Fleet.Sync] and [Fleet.Attach] and
-// before [Fleet.Run], on the leader only. The caller starts cmw, which watches the ConfigMaps of the system namespace,
-// after this call and before the controller's RunContext.
+// NewController returns the reconciler of PodAutoscalers of our class. Call it between [Fleet.Attach] and [Fleet.Run].
+// The caller starts cmw, the ConfigMaps of the system namespace, before the controller's RunContext.
 func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *controller.Impl {
-	// The generated reconciler takes its clients and informer from the context.
 	ctx = context.WithValue(ctx, kubeclient.Key{}, fleet.deps.Kube)
 	ctx = context.WithValue(ctx, servingclient.Key{}, fleet.deps.Serving)
 	ctx = context.WithValue(ctx, painformer.Key{}, fleet.watch.pas)

@@ -15,7 +15,7 @@ import (
 // annotationCost is Kubernetes': of equally ready pods of a ReplicaSet, the cheapest is deleted first.
 const annotationCost = "controller.kubernetes.io/pod-deletion-cost"
 
-// Deletion costs. Awake pods have the default, so that most pods are never written to.
+// Awake pods have the default: most pods are never written to.
 const (
 	costAwake    = 0
 	costStarting = -50
@@ -29,7 +29,6 @@ func costOf(o *corev1.Pod) int {
 	return n
 }
 
-// updateCosts computes the deletion costs of a revision's pods. A single pod needs none.
 func (sc *scaler) updateCosts(r *revision) {
 	dirty := false
 	for _, p := range r.pods {

@@ -8,8 +8,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// claimless binds awake providers that have no claim, and puts those to sleep whose claim landed elsewhere or did not
-// come.
 func (p *plan) claimless() {
 	for _, v := range p.ps {
 		if v.ID == "" || v.Asleep || v.Leaving || v.Unheard || v.Bound != "" {

@@ -15,13 +15,13 @@ import (
 
 // Marks on the pods of a pair.
 const (
-	// LabelProvider has the revision of a provider's pod, which has no label of Knative's.
+	// LabelProvider has the revision of a provider's pod.
 	LabelProvider = "rouse.dev/provider"
-	// LabelInjected is on a provider's pod that the injector brings the function into.
+	// LabelInjected is on a provider's pod that the injector changes.
 	LabelInjected = config.AnnotationInjected
-	// AnnotationDevices has the GPUs of a provider, or of a pod that is about to be deleted, separated by commas.
+	// AnnotationDevices has GPUs, separated by commas.
 	AnnotationDevices = "rouse.dev/devices"
-	// AnnotationBound has the name of the other pod of a bound pair.
+	// AnnotationBound has the name of the other pod of a pair.
 	AnnotationBound = "rouse.dev/bound-to"
 	// Finalizer keeps both pods of a pair until they are separated.
 	Finalizer = "rouse.dev/dual-pods"
@@ -34,8 +34,7 @@ const (
 )
 
 const (
-	sidecar = "queue-proxy"
-	// injected is the init container that brings the function into other images (package autoscaler/inject).
+	sidecar  = "queue-proxy"
 	injected = "rouse-function"
 )
 
@@ -46,20 +45,19 @@ type ProviderPod struct {
 	RevisionUID types.UID
 	Node        string
 	Devices     []api.DeviceID
-	// Requester is the pod that claims for it; empty if none does yet.
-	Requester string
+	Requester   string
 	// Patch is the user's, see [CheckPatch].
 	Patch string
 }
 
-// Name returns the name of a revision's provider. It has at most 63 characters, since it is also a host's name.
+// Name returns the name of a revision's provider, as long as a host's name may be.
 func Name(revision, suffix string) string {
 	const part = "-provider-"
 	return strings.TrimRight(revision[:min(len(revision), 63-len(part)-len(suffix))], "-.") + part + suffix
 }
 
 // Derive makes a provider's pod from a pod of its revision's Deployment: without Knative's containers and claims of
-// GPUs, pinned to the node, and with the patch applied. Its errors are the user's: the patch is wrong.
+// GPUs, pinned to the node, and with the patch applied. An error says what is wrong with the patch.
 func Derive(from *corev1.Pod, p ProviderPod) (*corev1.Pod, error) {
 	out := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -116,7 +114,7 @@ func provide(s *corev1.PodSpec, p ProviderPod) {
 	s.Hostname, s.Subdomain, s.NodeName = "", "", ""
 	s.Priority, s.PreemptionPolicy = nil, nil // set from its class
 	s.TopologySpreadConstraints = nil         // the node is given
-	// A process that ends has lost the model, and a restarted one might run beside another that is awake.
+	// A restarted process has lost the model, and might run beside another that is awake.
 	s.RestartPolicy = corev1.RestartPolicyNever
 	// The scheduler places it: memory and taints count.
 	s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{

@@ -7,15 +7,12 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler"
 )
 
-// Marks are the times of the steps of a start or wake; zero: it did not happen, or is unknown. Kubernetes' are by its
-// own clock, perhaps in full seconds.
+// Marks are the times of the steps of a start or wake; zero: it did not happen, or is unknown.
 type Marks struct {
 	Path api.Path
-	// Asked is when it was wanted; Created, Scheduled and Started are the requester's pod's times; Joined is when it
-	// reported its devices.
+	// Created, Scheduled and Started are the requester's pod's; Joined is when it reported its devices.
 	Asked, Created, Scheduled, Started, Joined time.Time
-	// Bound is when the provider was chosen, or its creation decided. Made and Up are when a new provider's pod existed
-	// and reported. Ready is when it was awake.
+	// Made and Up are when a new provider's pod existed and reported.
 	Bound, Made, Up, Ready time.Time
 }
 

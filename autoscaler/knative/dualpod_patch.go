@@ -15,9 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// providerPatch is all that a user may change in a provider's pod beyond its revision. Whoever may create Knative
-// Services can write it, unseen by Knative's checks: so it has no field for the pod's identity, node or permissions.
-// Fields merge as in a strategic merge patch.
+// providerPatch is all that a user may change in a provider's pod. Knative's checks don't see it: so it has no field for
+// the pod's identity, node or permissions. Fields merge as in a strategic merge patch.
 type providerPatch struct {
 	Metadata struct {
 		Labels map[string]string `json:"labels"`
@@ -38,7 +37,6 @@ type containerPatch struct {
 	} `json:"resources"`
 }
 
-// variable has a literal value: one from a Secret or a field must be declared in the revision.
 type variable struct {
 	Name  string  `json:"name"`
 	Value *string `json:"value"`
@@ -57,7 +55,6 @@ func (q *quantity) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// patchable are the resources that a patch may set.
 var patchable = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 
 // CheckPatch checks a patch without knowing the pod's containers.
@@ -191,7 +188,6 @@ func (p *containerPatch) check() (errs []error) {
 	return errs
 }
 
-// reserved reports whether a variable tells a process its identity, or its devices as container runtimes read them.
 func reserved(name string) bool {
 	upper := strings.ToUpper(name)
 	for _, prefix := range []string{"ROUSE_", "K_", "NVIDIA_", "KUBERNETES_"} {

@@ -146,8 +146,7 @@ func (p *plan) claimFor(f api.FunctionName, node string, devices []api.DeviceID)
 	return nil
 }
 
-// inTheWay returns a provider that prevents another from being awake on these devices: one that is awake there, or
-// ending. On a node of our own, awake ones were placed by their memory and fit together.
+// inTheWay returns a provider that is awake, or ending, on these devices. On a node of our own, awake ones fit together.
 func (p *plan) inTheWay(self *Provider, node string, devices []api.DeviceID) *Provider {
 	for _, v := range p.ps {
 		if v == self || v.Node != node || v.Asleep && !v.Busy && !v.Leaving || !overlap(v.Devices, devices) {
@@ -160,7 +159,7 @@ func (p *plan) inTheWay(self *Provider, node string, devices []api.DeviceID) *Pr
 	return nil
 }
 
-// serve returns how many wants of each function stay open without a provider.
+// serve returns how many wants stay open without a provider.
 func (p *plan) serve() map[api.FunctionName]int {
 	open := map[api.FunctionName]int{}
 	wants := slices.Clone(p.Wants)
@@ -232,8 +231,7 @@ func (p *plan) satisfy(w Want) bool {
 	return false // 6
 }
 
-// again reports whether a want waits for one more requester although one has landed: the chosen sleeper is on unclaimed
-// devices, so the next may land there.
+// again reports whether a want waits for one more requester, which may land on the devices of the chosen sleeper.
 func (p *plan) again(w Want, v *Provider) bool {
 	if v == nil || v.Leaving || !v.Asleep || v.Busy || p.Nodes[v.Node].Owned || p.inTheWay(v, v.Node, v.Devices) != nil {
 		return false
@@ -264,8 +262,7 @@ func (p *plan) again(w Want, v *Provider) bool {
 	return true
 }
 
-// any returns a sleeper of a function for a want that has none: one that no other want has chosen, and that lacks only
-// its claim.
+// any returns a sleeper that no want has chosen and that lacks only its claim.
 func (p *plan) any(f api.FunctionName) *Provider {
 	for _, v := range p.ps {
 		if v.Function == f && v.Asleep && !v.Busy && !v.Leaving && !v.Unheard && !p.Nodes[v.Node].Owned && p.inTheWay(v, v.Node, v.Devices) == nil &&
@@ -276,7 +273,6 @@ func (p *plan) any(f api.FunctionName) *Provider {
 	return nil
 }
 
-// sleeper returns the last used sleeper of the function on exactly r's devices.
 func (p *plan) sleeper(f api.FunctionName, r *Requester) *Provider {
 	for _, v := range p.ps {
 		if v.Function == f && v.Asleep && !v.Busy && !v.Leaving && v.Node == r.Node && equal(v.Devices, r.Devices) &&
@@ -331,7 +327,7 @@ func (p *plan) wake(w Want, v *Provider, r *Requester, reason string) {
 	p.do(a)
 }
 
-// make creates a provider, after ending the least recently used sleepers that leave too little memory.
+// make ends the least recently used sleepers that leave too little memory first.
 func (p *plan) make(w Want, r *Requester, node string, devices []api.DeviceID) {
 	a := Action{Kind: Make, Function: w.Function, Want: w.ID, Node: node, Devices: devices, Path: autoscaler.PathCold,
 		Reason: fmt.Sprintf("no instance of the function sleeps on %v of %s", devices, node)}
@@ -357,7 +353,7 @@ func (p *plan) make(w Want, r *Requester, node string, devices []api.DeviceID) {
 	p.do(a)
 }
 
-// crowd lists the sleepers on a device that have to end for need bytes.
+// crowd lists the sleepers that have to end for need bytes.
 func (p *plan) crowd(d api.DeviceID, node string, need api.Bytes) []api.InstanceID {
 	var on []*Provider
 	var held api.Bytes

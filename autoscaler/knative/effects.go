@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Start implements [autoscaler.Effects]: it raises the scale of the revision's Deployment and returns the name of the new pod.
+// Start implements [autoscaler.Effects].
 func (f *Fleet) Start(ctx context.Context, spec api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error) {
 	d, err := f.deployment(spec.Name)
 	if err != nil {
@@ -94,9 +94,9 @@ func (f *Fleet) Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (ap
 	})
 }
 
-// Stop implements [autoscaler.Effects]. It drains the instance, marks its pod as the one to delete, and lowers the scale
-// by one. It returns when the process is gone and nothing holds memory; see [orders.endProcess]. It waits for its turn;
-// see [scaler.awaitDeletionTurn]. If Kubernetes deletes another pod all the same, Stop fails and this pod lives on.
+// Stop implements [autoscaler.Effects]. It returns when the process is gone and nothing holds memory. It waits for its
+// turn; see [scaler.awaitDeletionTurn]. If Kubernetes deletes another pod all the same, Stop fails and this pod lives
+// on.
 func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain) error {
 	f.mu.Lock()
 	p, old := f.pods[i.Instance], f.tracker.expiringPod(i.Instance)
@@ -133,14 +133,14 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain)
 	return f.endProcess(ctx, p, drain.Limit)
 }
 
-// endsAtOnce reports whether an empty instance's pod is deleted without its grace period: it has no container of its
-// user's that needs time to end, and the policy of deletions knows it by its annotations.
+// endsAtOnce reports whether an empty instance's pod is deleted without its grace period: it has no other container of
+// its user's, and the policy of deletions knows it by its annotations.
 func endsAtOnce(o *corev1.Pod) bool {
 	return ourAnnotation(o.Annotations) != "" && len(o.Spec.Containers) <= 2
 }
 
-// lowerScaleFor lowers the wanted scale of p's revision by p and the pods that [scaler.awaitDeletionTurn] returns. It
-// returns nil if p is being deleted already.
+// lowerScaleFor lowers the wanted scale by p and the pods that must go with it. It returns nil if p is being deleted
+// already.
 func (f *Fleet) lowerScaleFor(ctx context.Context, p *pod, d *appsv1.Deployment) (*revision, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

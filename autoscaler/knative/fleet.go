@@ -34,19 +34,17 @@ import (
 
 // Config configures a fleet.
 type Config struct {
-	// Term is the leader's term, the same as the autoscaler's; 0 if there are no terms.
+	// Term is the leader's, the same as the autoscaler's; 0: none.
 	Term uint64
-	// ProvisionTimeout is how long the timeouts of a start, and of its requests, are paused while a node is being added.
-	// Default 15 min.
+	// ProvisionTimeout is how long timeouts are paused while a node is being added. Default 15 min.
 	ProvisionTimeout time.Duration
-	// NodesOnDemand says that nodes are added when pods need them. If false, the fleet looks for signs of a node
-	// autoscaler.
+	// NodesOnDemand: nodes are added when pods need them. If false, the fleet looks for signs of that.
 	NodesOnDemand bool
 	// KeepRequests keeps the CPU and memory requests of sleepers' pods.
 	KeepRequests bool
-	// GPUResources are extended resources that are GPUs, beside those of [config.GPUMakers].
+	// GPUResources are GPUs beside those of [config.GPUMakers].
 	GPUResources []string
-	// DeviceMemory is assumed for GPUs of nodes without a label for it. Default 80 GiB.
+	// DeviceMemory is for GPUs of nodes without a label. Default 80 GiB.
 	DeviceMemory api.Bytes
 }
 
@@ -83,8 +81,8 @@ func Advice() decide.Advice {
 // Activators are all activators of the cluster. It is safe for concurrent use.
 type Activators interface {
 	granter
-	// Tell sends an instance's status to all activators. It never blocks, keeps the order per instance, and remembers
-	// the last one for later activators, until Gone.
+	// Tell sends a status to all activators. It never blocks, keeps the order per instance, and remembers the last one
+	// for later activators, until Gone.
 	Tell(r control.InstanceReport)
 }
 
@@ -108,7 +106,7 @@ type Core interface {
 	NotePodSteps(f api.FunctionName, id api.InstanceID, path api.Path, steps ...waketrace.Step)
 }
 
-// idleConnection is shorter than instances keep idle connections open.
+// idleConnection is shorter than instances keep idle connections.
 const idleConnection = 90 * time.Second
 
 // Deps are a fleet's dependencies.
@@ -119,13 +117,11 @@ type Deps struct {
 	Activators Activators
 	// Transport reaches pods. Default [localhttp.New].
 	Transport http.RoundTripper
-	// Registry gets the metrics of dual pods; may be nil.
-	Registry *prometheus.Registry
-	Log      *slog.Logger
+	Registry  *prometheus.Registry
+	Log       *slog.Logger
 }
 
-// Fleet implements [autoscaler.Effects] in a cluster. It is safe for concurrent use. Each part knows the ones before it
-// and none after it.
+// Fleet implements [autoscaler.Effects] in a cluster. It is safe for concurrent use.
 type Fleet struct {
 	*state
 	nodes     *nodes
@@ -170,8 +166,7 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 	return f, nil
 }
 
-// Sync starts watching the cluster and returns when all existing objects are known. The watches end with ctx. It changes
-// nothing: any process may call it.
+// Sync starts watching the cluster and returns when all existing objects are known. The watches end with ctx.
 func (f *Fleet) Sync(ctx context.Context) error {
 	if err := f.watch.sync(ctx); err != nil {
 		return err
@@ -180,7 +175,7 @@ func (f *Fleet) Sync(ctx context.Context) error {
 	return nil
 }
 
-// Devices returns the cluster's memories, a host's first. Call it after [Fleet.Sync].
+// Devices returns the cluster's memories, a host's first, after [Fleet.Sync].
 func (f *Fleet) Devices() []inventory.Device {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -216,7 +211,6 @@ func (f *Fleet) Run(ctx context.Context) error {
 	}
 }
 
-// pollEvery is how often pods that have not joined are examined.
 const pollEvery = time.Second
 
 func (f *Fleet) followNodes() error {
@@ -240,8 +234,7 @@ func (f *Fleet) readNodes() {
 	}
 }
 
-// declare stores a revision and its PodAutoscaler. news is the problem, or why a start failed; it is zero if users have
-// been told.
+// declare stores a declaration. news is its problem, or why a start failed, if users have not been told.
 func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (rev *servingv1.Revision, problem string, news trouble, err error) {
 	fn, rev, wrong, err := f.functions.readFunction(ctx, name)
 	if err != nil {

@@ -21,13 +21,12 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// functions reads the declarations of revisions, and gives them to the core.
 type functions struct {
 	*state
 	nodes *nodes
 }
 
-// readFunction converts a revision to a function. problem is what is wrong with its declaration. It locks.
+// readFunction returns as problem what is wrong with the declaration.
 func (fs *functions) readFunction(ctx context.Context, name api.FunctionName) (fn api.Function, rev *servingv1.Revision, problem, err error) {
 	rev, err = fs.watch.revisions.Lister().Revisions(name.Namespace()).Get(name.Name())
 	if apierrors.IsNotFound(err) { // it is older than its PodAutoscaler: the lister is behind
@@ -45,8 +44,8 @@ func (fs *functions) readFunction(ctx context.Context, name api.FunctionName) (f
 	return fn, rev, problem, nil
 }
 
-// adaptersOf returns the adapters in the annotations of a revision's Service, nil if there are none. They override the
-// revision's. A list that can't be read changes nothing. It locks.
+// adaptersOf returns the adapters that a revision's Service overrides; nil: none. A list that can't be read changes
+// nothing. It locks.
 func (fs *functions) adaptersOf(rev *servingv1.Revision) *[]api.Adapter {
 	s, err := fs.watch.services.Lister().Services(rev.Namespace).Get(rev.Labels[serving.ServiceLabelKey])
 	if err != nil {
@@ -124,8 +123,8 @@ func (fs *functions) setDeclaration(r *revision, fn api.Function, problem error)
 	}
 }
 
-// bounded applies the bounds of its PodAutoscaler to a function. One that has never been up keeps its initial scale
-// until all were awake once, if no start failed.
+// bounded applies its PodAutoscaler's bounds. A function that was never up keeps its initial scale, unless a start
+// failed.
 func bounded(fn api.Function, s scaling, failed bool) api.Function {
 	switch {
 	case s.unreachable:
@@ -148,7 +147,7 @@ func bounded(fn api.Function, s scaling, failed bool) api.Function {
 
 const unreachableGone = time.Second
 
-// Resolve returns the revision of that name, or those of a service, the one with most traffic first.
+// Resolve returns the revision of that name, or a service's, the one with most traffic first.
 func (f *Fleet) Resolve(name api.FunctionName) []api.FunctionName {
 	f.mu.Lock()
 	own := f.revision(name) != nil
@@ -204,7 +203,7 @@ func (fs *functions) hasFunction(o any) bool {
 	return fs.revision(api.NewFunctionName(m.GetNamespace(), m.GetLabels()[serving.RevisionLabelKey])) != nil
 }
 
-// registeredFunction returns a function with a valid declaration. Its errors are *[api.Error].
+// registeredFunction's errors are *[api.Error].
 func (fs *functions) registeredFunction(ctx context.Context, name api.FunctionName) (api.Function, error) {
 	fs.mu.Lock()
 	r := fs.revision(name)

@@ -20,11 +20,10 @@ import (
 )
 
 // Join registers an instance. Its errors are *[api.Error]: 404 for an unknown pod or revision (the sender retries), with
-// the code unsupported for a revision of another class; 403 for a wrong address or proof; 422 for an invalid
-// declaration. The server has checked that the request is complete and the token long enough.
+// the code unsupported for another class; 403 for a wrong address or proof; 422 for an invalid declaration.
 //
-// A join comes from the address that Kubernetes publishes for the pod. Until it has published one, the pod needs a proof
-// of its identity. Without one, Join waits for the address up to [addressWait].
+// A join comes from the address that Kubernetes publishes for the pod. Before that the pod needs a proof of its
+// identity; without one, Join waits up to [addressWait].
 func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.Addr, token string) (answer control.RegisterAnswer, err error) {
 	from = from.Unmap()
 	name := api.NewFunctionName(r.Namespace, r.Revision)
@@ -64,9 +63,8 @@ func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.
 	return control.RegisterAnswer{Function: fn.WithoutSecrets(), Role: p.role, Endpoint: p.endpoint, Epoch: max(p.epoch, f.cfg.firstEpoch()), Seq: p.status.Seq, Asleep: asleep, Trace: p.trace}, nil
 }
 
-// checkProof has Kubernetes check the proof of a pod whose address is not published, and returns the pod's UID if the
-// proof is its own. The UID is empty if there is nothing to check. Anyone can send a join in a pod's name, so a pod's
-// proofs are checked once a second at most.
+// checkProof has Kubernetes check the proof of a pod without a published address, and returns the pod's UID if the proof
+// is its own. Anyone can send a join in a pod's name: a pod's proofs are checked once a second at most.
 func (f *Fleet) checkProof(ctx context.Context, r control.RegisterRequest) (uid types.UID, err error) {
 	f.mu.Lock()
 	if p := f.podOrLeaving(r.Instance); p != nil && r.Proof != "" && p.object.Spec.NodeName != "" && len(addresses(p.object)) == 0 && time.Since(p.reviewed) >= time.Second {
@@ -92,11 +90,11 @@ func (f *Fleet) checkProof(ctx context.Context, r control.RegisterRequest) (uid 
 	return uid, nil
 }
 
-// addressWait is less than the time that an instance gives one try to join.
+// addressWait is less than an instance gives one try.
 const addressWait = time.Second
 
-// awaitAddress returns an instance's pod, nil if there is none, after the wait that [Fleet.Join] describes. The caller
-// holds the mutex, which is released while it waits.
+// awaitAddress waits as [Fleet.Join] says; nil: there is no pod. The caller holds the mutex, which is released
+// meanwhile.
 func (f *Fleet) awaitAddress(ctx context.Context, id api.InstanceID, name api.FunctionName, proven types.UID) *pod {
 	ctx, cancel := context.WithTimeout(ctx, addressWait)
 	defer cancel()
@@ -123,8 +121,7 @@ func (p *pod) checkAddress(from netip.Addr, proven types.UID) error {
 	return nil
 }
 
-// dropMovedPod rejects an instance whose pod has another address now: its sandbox was recreated, and the old address may
-// be another pod's.
+// dropMovedPod rejects an instance whose pod's sandbox was recreated: the old address may be another pod's.
 func (tr *tracker) dropMovedPod(p *pod) {
 	have := addresses(p.object)
 	if !p.joined() || len(have) == 0 || slices.Contains(have, p.address) {
@@ -136,8 +133,8 @@ func (tr *tracker) dropMovedPod(p *pod) {
 	p.address, p.endpoint = netip.Addr{}, ""
 }
 
-// Report takes in an instance's status. Errors are *[api.Error]: 404 if it has to join first, 403 for a wrong token or
-// address, 400 for an invalid status. It does not block.
+// Report takes in a status. Errors are *[api.Error]: 404 if it has to join first, 403 for a wrong token or address, 400
+// for an invalid status. It does not block.
 func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) error {
 	from = from.Unmap()
 	f.mu.Lock()
@@ -156,7 +153,7 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 	}
 	switch s.State {
 	case api.Starting, api.Awake, api.Draining, api.Asleep, api.Unhealthy:
-	case api.Gone: // only Kubernetes can report that a pod is gone; its container is restarted
+	case api.Gone: // only Kubernetes can report that a pod is gone
 		f.tracker.processEnded(p, cmp.Or(s.Message, "the function's process ended"))
 		return nil
 	default:
@@ -171,7 +168,7 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 // completeStatus fills in what the fleet knows better than the instance.
 func (tr *tracker) completeStatus(p *pod, s api.InstanceStatus) api.InstanceStatus {
 	s.Instance, s.Function, s.Endpoint = p.id, p.function, p.endpoint
-	if s.Unplaced() { // it has a node, so its timeouts are not paused
+	if s.Unplaced() { // it has a node
 		s.Stage = ""
 	}
 	if ids := tr.nodes.heldDevices(p, s.Devices); len(ids) > 0 {

@@ -11,12 +11,10 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// A pod that is being deleted runs for most of a minute, and its model server may hold GPU memory all that time. So its
-// memory counts until its process has ended.
+// A pod that is being deleted may hold GPU memory for most of a minute: it counts until its process has ended.
 
-// onLeaving handles an event of a pod that is not in [state.pods] and is being deleted, has ended, or whose revision is
-// gone: r is nil then. One of a pair counts until it is gone; without a revision only its finalizer keeps it, and its
-// binding is not read.
+// onLeaving handles an event of a pod that is not in [state.pods] and is being deleted, has ended, or has no revision (r
+// is nil). One of a pair counts until it is gone; without a revision only its finalizer keeps it.
 func (tr *tracker) onLeaving(r *revision, o *corev1.Pod) {
 	p := tr.leaving[api.InstanceID(o.Name)]
 	switch {
@@ -49,8 +47,8 @@ func (tr *tracker) dropLeaving(o *corev1.Pod) {
 	}
 }
 
-// stopProcess tells an instance to end as soon as its requests have ended, if its pod is being deleted without a stop.
-// Knative lets the containers run, and hold memory, for most of a minute after the last request.
+// stopProcess tells an instance to end after its requests, if its pod is being deleted without a stop. Knative lets the
+// containers run on for most of a minute.
 func (tr *tracker) stopProcess(p *pod) {
 	if p.stopping || !p.joined() || p.role != control.RoleInstance || p.object.DeletionTimestamp == nil || p.status.State == api.Gone {
 		return
@@ -72,8 +70,7 @@ func grace(p *pod) time.Duration {
 	return time.Second
 }
 
-// adoptEnding takes in an instance that was stopped before this process led. The core counts its memory until its
-// process is gone; activators are not told of it.
+// adoptEnding takes in an instance that was stopped before this process led. Activators are not told of it.
 func (tr *tracker) adoptEnding(r *revision, o *corev1.Pod) {
 	_, s := container(o)
 	if r == nil || o.DeletionTimestamp == nil || finished(o) || s == nil || s.State.Running == nil {
@@ -105,7 +102,7 @@ func (tr *tracker) reportGone(p *pod) {
 	}
 }
 
-// writeDevices annotates a pod that is about to be deleted with its GPUs, for the next leader.
+// writeDevices annotates a pod with its GPUs, for the next leader.
 func (tr *tracker) writeDevices(ctx context.Context, p *pod) {
 	tr.mu.Lock()
 	o, devices := p.object, p.devices

@@ -23,8 +23,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// Activators use package names to decide which service a model's name refers to. The decision is repeated here to tell
-// services that lost a name, by an event and a condition that does not affect readiness.
+// Activators decide by package names which service a model's name refers to. The decision is repeated here to tell
+// services that lost a name, without an effect on readiness.
 
 type modelNames struct {
 	*state
@@ -50,7 +50,7 @@ func (mn *modelNames) followNames() error {
 
 func (mn *modelNames) keepNames(ctx context.Context) { mn.namesDue.Each(ctx, mn.decideNames) }
 
-// decideNames decides which services have lost a name, and reconciles their revisions. It locks.
+// decideNames reconciles revisions whose lost names have changed. It locks.
 func (mn *modelNames) decideNames() {
 	mn.mu.Lock()
 	defer mn.mu.Unlock()
@@ -137,7 +137,6 @@ func namesOf(service api.FunctionName, created time.Time, serving []*revision) (
 	return all
 }
 
-// createdAt returns the creation time of a service, or of a revision without one.
 func (mn *modelNames) createdAt(service api.FunctionName, r *revision) time.Time {
 	if s, err := mn.watch.services.Lister().Services(service.Namespace()).Get(service.Name()); err == nil {
 		return s.CreationTimestamp.Time
@@ -148,7 +147,6 @@ func (mn *modelNames) createdAt(service api.FunctionName, r *revision) time.Time
 	return time.Time{}
 }
 
-// servingRevisions returns the revisions of a service that have traffic, or else the newest.
 func (mn *modelNames) servingRevisions(service api.FunctionName, all []*revision) (some []*revision) {
 	route, err := mn.watch.routes.Lister().Routes(service.Namespace()).Get(service.Name())
 	for _, r := range all {
@@ -164,7 +162,7 @@ func (mn *modelNames) servingRevisions(service api.FunctionName, all []*revision
 	return some
 }
 
-// lostNames describes the names that a revision's service has lost. It locks.
+// lostNames locks.
 func (mn *modelNames) lostNames(name api.FunctionName) (service api.FunctionName, message string) {
 	mn.mu.Lock()
 	defer mn.mu.Unlock()
@@ -209,8 +207,7 @@ func (r *reconciler) markService(ctx context.Context, name api.FunctionName, mes
 	return s, nil
 }
 
-// patchConditions replaces an object's conditions. It does nothing if the object has changed meanwhile: that triggers
-// another pass.
+// patchConditions does nothing if the object has changed meanwhile: that triggers another pass.
 func patchConditions[T metav1.Object](ctx context.Context, objects interface {
 	Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, o metav1.PatchOptions, subresources ...string) (T, error)
 }, o T, conditions duckv1.Conditions) error {

@@ -18,15 +18,14 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// Makers' labels for the memory of a node's GPUs.
 const (
 	labelGPUMemory   = "nvidia.com/gpu.memory"    // in MiB
 	labelAMDMemory   = "amd.com/gpu.vram"         // such as "64G", which means GiB
 	labelIntelMemory = "gpu.intel.com/memory.max" // of all GPUs together, in bytes
 )
 
-// Labels of the cluster's operator: the memory of each GPU, in Kubernetes' notation, and the number of shares of each.
-// They override the makers'.
+// The operator's labels override the makers': the memory of each GPU, in Kubernetes' notation, and the number of its
+// shares.
 const (
 	labelOwnMemory = "rouse.dev/gpu-memory"
 	labelOwnShares = "rouse.dev/gpu-shares"
@@ -39,7 +38,7 @@ type node struct {
 	memory api.Bytes
 	name   string    // of the product
 	host   api.Bytes // the memory that pods may have, all together
-	// shared says that several pods may have one GPU. Otherwise a pod holds its GPUs completely, asleep too.
+	// shared: several pods may have one GPU. Otherwise a pod holds it completely, asleep too.
 	shared bool
 	owned  bool
 }
@@ -48,13 +47,11 @@ func placeholder(node string, k int) api.DeviceID {
 	return api.DeviceID(fmt.Sprintf("%s/gpu-%d", node, k))
 }
 
-// Labels of nodes about the use of their GPUs.
 const (
 	labelGPUs = "rouse.dev/gpus"
 	gpusOwned = "owned" // only Rouse uses them
 )
 
-// nodes knows the cluster's GPUs and memory, and names them in functions and statuses.
 type nodes struct {
 	*state
 	byName  map[string]*node
@@ -87,7 +84,6 @@ func (ns *nodes) update(all []*corev1.Node) {
 	ns.publishDevices()
 }
 
-// publishDevices gives the core each node's host memory and GPUs, if they have changed.
 func (ns *nodes) publishDevices() {
 	var devices []inventory.Device
 	for _, name := range slices.Sorted(maps.Keys(ns.byName)) {
@@ -119,8 +115,7 @@ func (ns *nodes) publishDevices() {
 	clear(ns.renamed) // a name may come back, for another GPU
 }
 
-// renameDevice renames a GPU in pods that have not reported theirs, and in starts without a pod; publishDevices tells
-// the core.
+// renameDevice renames a GPU in pods that have not reported theirs, and in starts without a pod.
 func (ns *nodes) renameDevice(from, to api.DeviceID) {
 	ns.renamed[to] = from
 	now := func(ids []api.DeviceID) []api.DeviceID {
@@ -144,7 +139,7 @@ func (ns *nodes) renameDevice(from, to api.DeviceID) {
 	}
 }
 
-// countGPUs returns the number of a node's GPUs, and whether it offers shares of them. Shares count as the GPUs they
+// countGPUs returns the number of a node's GPUs, and whether it offers shares of them, which count as the GPUs they
 // belong to:
 //
 //  1. The number of shares is from the operator's label, else the maker's.
@@ -216,8 +211,8 @@ func (ns *nodes) gpuMemory(o *corev1.Node, count int) api.Bytes {
 	return ns.cfg.DeviceMemory
 }
 
-// heldDevices returns the devices that a pod reports under their names in the ledger. A suffix "::N" marks a share of a
-// device. A pod can name the GPUs of its node, but not add any.
+// heldDevices returns reported devices under their names in the ledger. A suffix "::N" marks a share. A pod can name the
+// GPUs of its node, but not add any.
 func (ns *nodes) heldDevices(p *pod, said []api.DeviceID) []api.DeviceID {
 	host := p.object.Spec.NodeName
 	n := ns.byName[host]
@@ -318,9 +313,8 @@ func (n *node) nameGPU(host string, id api.DeviceID, granted []api.DeviceID, hel
 	return was
 }
 
-// dualForCore returns a function with dual pods as the core sees it. Awake it has its GPU to itself: it needs more than
-// half of the memory. The declared amount tells what is left for sleepers there. If all GPUs are ours, it is a function
-// like others.
+// dualForCore: awake, a function with dual pods has its GPU to itself, so it needs more than half of the memory. The
+// declared amount tells what is left for sleepers. If all GPUs are ours, it is a function like others.
 func (ns *nodes) dualForCore(fn api.Function) api.Function {
 	var least api.Bytes
 	fn.DualPods = false
@@ -347,8 +341,8 @@ func (ns *nodes) setWholeGPUs(p *pod, s *api.InstanceStatus) {
 	}
 }
 
-// hasOtherGPUs reports whether a pod was given other GPUs than those reserved for it, and shares them: their memory may
-// be another's. It then begins asleep. The kubelet chooses the GPUs, and nothing is reserved for an adopted pod.
+// hasOtherGPUs reports whether a pod shares other GPUs than those reserved for it: their memory may be another's, so it
+// begins asleep. The kubelet chooses the GPUs.
 func (ns *nodes) hasOtherGPUs(p *pod, given []api.DeviceID) bool {
 	n := ns.byName[p.object.Spec.NodeName]
 	if n == nil || !n.shared || p.role != control.RoleInstance {
@@ -386,8 +380,7 @@ func pooled(n *corev1.Node) bool {
 	return strings.Contains(id, "://") && !strings.HasPrefix(id, "kind://") || n.Labels[labelNodePool] != ""
 }
 
-// updateElastic tells the core whether nodes may be added: by configuration, by the kind of nodes, or because there is
-// an event of a node autoscaler. Kubernetes keeps events for an hour.
+// updateElastic tells the core whether nodes may be added. Kubernetes keeps events for an hour.
 func (ns *nodes) updateElastic() {
 	on := ns.cfg.NodesOnDemand || ns.pooled || slices.ContainsFunc(ns.watch.events, func(i cache.SharedIndexInformer) bool { return len(i.GetStore().ListKeys()) > 0 })
 	if on == ns.elastic || ns.core == nil {

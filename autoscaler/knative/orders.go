@@ -21,9 +21,8 @@ type orders struct {
 	tracker *tracker
 }
 
-// callInstance calls an instance's control path, with the mark set meanwhile, and takes in the returned status. The
-// epoch, 0 for none, is recorded first: a new process in the pod is told the highest one, which voids orders still on
-// their way. It locks.
+// callInstance sets the mark meanwhile, and takes in the returned status. The epoch, 0 for none, is recorded first: a
+// new process in the pod is told the highest one, which voids orders still on their way. It locks.
 func (od *orders) callInstance(i api.InstanceStatus, epoch uint64, mark func(*pod) *bool, do func(*control.Client, api.Endpoint) (api.InstanceStatus, error)) (api.InstanceStatus, error) {
 	od.mu.Lock()
 	if p := od.pods[i.Instance]; p != nil {
@@ -60,7 +59,7 @@ func (od *orders) callInstance(i api.InstanceStatus, epoch uint64, mark func(*po
 	return s, nil
 }
 
-// Reach returns a client and the endpoint of an instance's control paths. Its error is an *[api.Error] with status 404.
+// Reach returns a client and the endpoint of an instance's control paths, or an *[api.Error] with status 404.
 func (od *orders) Reach(id api.InstanceID) (*control.Client, api.Endpoint, error) {
 	od.mu.Lock()
 	defer od.mu.Unlock()
@@ -118,8 +117,7 @@ func (od *orders) State(ctx context.Context, i api.InstanceStatus) (api.Instance
 	return od.callInstance(i, 0, nil, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) { return c.State(ctx, e) })
 }
 
-// emptyInstance drains an instance and has it release its memory. It reports whether nothing of it is left that takes
-// time to end.
+// emptyInstance has an instance drain and release its memory. It reports whether nothing is left that takes time to end.
 func (od *orders) emptyInstance(ctx context.Context, p *pod, epoch uint64, drain api.Drain) bool {
 	od.mu.Lock()
 	p.epoch = max(p.epoch, epoch)
@@ -140,8 +138,8 @@ func (od *orders) emptyInstance(ctx context.Context, p *pod, epoch uint64, drain
 
 const emptyTimeout = 10 * time.Second
 
-// endProcess tells an instance to end whose pod is being deleted, and returns when its process is gone. If ctx ends
-// before it returns [autoscaler.ErrEnding], and the core is told later.
+// endProcess tells an instance to end, and returns when its process is gone. If ctx ends before it returns
+// [autoscaler.ErrEnding], and the core is told later.
 func (od *orders) endProcess(ctx context.Context, p *pod, drain time.Duration) error {
 	od.mu.Lock()
 	held := p.expiring
@@ -172,8 +170,7 @@ func (od *orders) endProcess(ctx context.Context, p *pod, drain time.Duration) e
 	}
 }
 
-// abandonStop ends a failed stop. If the end has begun in the meantime it returns [autoscaler.ErrEnding], like
-// [orders.endProcess]. It locks.
+// abandonStop ends a failed stop, with [autoscaler.ErrEnding] if the end has begun. It locks.
 func (od *orders) abandonStop(p *pod, why error) error {
 	od.mu.Lock()
 	defer od.mu.Unlock()

@@ -18,7 +18,6 @@ import (
 
 const reasonClass = "ClassMissing"
 
-// warnMissingClass warns of a new revision with Rouse's annotations whose class is missing or misspelled.
 func warnMissingClass(events record.EventRecorder) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
 		pa, ok := o.(*autoscalingv1alpha1.PodAutoscaler)
@@ -47,7 +46,6 @@ func missingClass(annotations map[string]string) string {
 	return ""
 }
 
-// ourAnnotation returns the first annotation that is Rouse's, "" if none is.
 func ourAnnotation(annotations map[string]string) string {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.HasPrefix(key, "rouse.dev/") {

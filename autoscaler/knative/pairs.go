@@ -23,14 +23,11 @@ type pairs struct {
 	lastWant int
 }
 
-// pair is the state of a pod that is one of two.
 type pair struct {
-	// bound is the other pod, since when that was decided.
 	bound api.InstanceID
 	since time.Time
 	// stuck says that the provider failed to sleep.
-	busy, stuck bool
-	// spent says that the requester's provider went to sleep.
+	busy, stuck     bool
 	spent, released bool
 	// down says that the provider sleeps, or is going deeper; used is when it was last awake.
 	down  bool
@@ -71,7 +68,6 @@ func (m *making) bound() api.InstanceID {
 	return m.requester.id
 }
 
-// unheardFor is how long a provider that existed before a restart has to report its state.
 const unheardFor = 15 * time.Second
 
 func checkDual(fn api.Function) error {
@@ -85,7 +81,7 @@ func checkDual(fn api.Function) error {
 	return CheckPatch(fn.ProviderPatch)
 }
 
-// addWant registers an instance that must become awake for the call of ctx. The caller holds the mutex.
+// addWant's caller holds the mutex.
 func (pr *pairs) addWant(ctx context.Context, r *revision, g api.Grant, provider api.InstanceID) *want {
 	pr.lastWant++
 	w := &want{id: pr.lastWant, r: r, provider: provider, grant: g, ctx: ctx, done: make(chan wanted, 1)}
@@ -115,7 +111,6 @@ func (w *want) remove() {
 	w.r.wants = slices.DeleteFunc(w.r.wants, func(x *want) bool { return x == w })
 }
 
-// spanOf returns the span of the call that a pod of a pair is bound for, nil if none.
 func (pr *pairs) spanOf(p *pod) *waketrace.Span {
 	if p.role == control.RoleRequester {
 		if r := pr.revisions[p.function]; r != nil && r.making[p.pair.bound] != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// startAction begins one action of a plan, and marks it in the state for the next plan.
+// startAction also marks the action in the state for the next plan.
 func (pr *pairs) startAction(a *Action) {
 	r := pr.revisions[a.Function]
 	p, requester := pr.podOrLeaving(a.Provider), pr.podOrLeaving(a.Requester)
@@ -243,7 +243,7 @@ func (pr *pairs) sleepProvider(ctx context.Context, p, requester *pod) {
 	pr.pairsDue.Ring()
 }
 
-// mostDrain bounds how long requests may run on after the deletion of their claim began.
+// mostDrain bounds how long requests may run on once their claim is being deleted.
 const mostDrain = 30 * time.Second
 
 func (pr *pairs) deleteProvider(ctx context.Context, p *pod) error {

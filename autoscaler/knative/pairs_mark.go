@@ -35,8 +35,7 @@ type writing struct {
 	ready api.InstanceID
 }
 
-// updateMarks updates the marks on pods of pairs, and what requesters were told, in the background. After a restart the
-// marks are read back.
+// updateMarks works in the background. After a restart the marks are read back.
 func (pr *pairs) updateMarks() {
 	now := time.Now()
 	each := func(p *pod) {
@@ -131,7 +130,7 @@ func (pr *pairs) writeMarks(ctx context.Context, p *pod, patch map[string]any) e
 	return nil
 }
 
-// setReadiness returns the call that tells a requester whether a provider serves by its claim, and where.
+// setReadiness returns the call that tells a requester which provider serves by its claim.
 func (pr *pairs) setReadiness(p, partner *pod) func(context.Context) error {
 	var at api.Endpoint
 	var id api.InstanceID

@@ -102,7 +102,7 @@ func (pr *pairs) lowerClaims(ctx context.Context, r *revision, requester *pod) e
 	pr.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, createTimeout, fmt.Errorf("it takes longer than %s", createTimeout))
 	defer cancel()
-	// First: the ReplicaSet's deletion waits half a minute for the queue-proxy, and a second one would not shorten that.
+	// First: the ReplicaSet's deletion waits half a minute for the queue-proxy.
 	return pr.scaler.deleteByScale(ctx, r, requester, d, true)
 }
 

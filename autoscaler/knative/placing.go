@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Reasons of events that node autoscalers emit for a pod.
+// Reasons of node autoscalers' events.
 const (
 	eventScaleUp    = "TriggeredScaleUp"  // the cluster autoscaler adds a node
 	eventNoScaleUp  = "NotTriggerScaleUp" // it adds none
@@ -42,7 +42,6 @@ func refusedBy(o *corev1.Pod) *corev1.PodCondition {
 }
 
 type provision struct {
-	// adding says that a node is being added, or room is being made.
 	adding bool
 	says   string
 }
@@ -90,8 +89,7 @@ func lastSeen(e *corev1.Event) time.Time {
 	return t
 }
 
-// updatePlacement updates the stage of a pod that has not joined. It gives up nothing: the start and each request have
-// their limits.
+// updatePlacement gives up nothing: the start and each request have their limits.
 func (tr *tracker) updatePlacement(p *pod, now time.Time) {
 	stage, message := stageCreating, ""
 	if c := refusedBy(p.object); c != nil && p.object.Spec.NodeName == "" {
@@ -128,8 +126,7 @@ func (tr *tracker) updatePlacement(p *pod, now time.Time) {
 
 const stageCreating = "creating the pod"
 
-// unplaced returns the trouble of a claim of GPUs that has found no node within a start's timeout. A claim has no other
-// limit.
+// unplaced returns the trouble of a claim without a node within a start's timeout: it has no other limit.
 func (tr *tracker) unplaced(p *pod, now time.Time) *trouble {
 	r := tr.revisions[p.function]
 	if r == nil || p.role != control.RoleRequester || p.status.Stage != api.StageUnschedulable || now.Sub(p.refusedAt) < r.spec.StartTimeout {

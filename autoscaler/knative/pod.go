@@ -34,7 +34,7 @@ type pod struct {
 	client   *control.Client
 	restarts int32 // of its container when it joined
 
-	// status is the last one passed on. epoch is the highest epoch of an order to it; devices are those of its grant.
+	// epoch is the highest epoch of an order to it; devices are those of its grant.
 	status  api.InstanceStatus
 	epoch   uint64
 	devices []api.DeviceID
@@ -42,10 +42,10 @@ type pod struct {
 	wanted  time.Time // when that was; zero: it was adopted
 	// traced is the time of the start or claim whose steps the core has.
 	traced time.Time
-	// again says that a process of it has joined; before, that the pod already ran when it was first seen.
+	// again: a process of it has joined. before: it already ran when it was first seen.
 	again, before bool
 	reviewed      time.Time
-	// refused is why the last join in its name was refused; empty since it joined.
+	// refused is why the last join in its name was refused, since it joined.
 	refused string
 	// trouble is the last reported one. running is since when its container runs; asked says that it was asked why it
 	// does not join.
@@ -54,29 +54,27 @@ type pod struct {
 	asked   bool
 	// refusedAt is since when no node fits the pod and none is being added.
 	refusedAt time.Time
-	// rigid says that Kubernetes does not resize the pod; growing are the requests that it must get before it wakes.
+	// rigid: Kubernetes does not resize it. growing are the requests that it must get before it wakes.
 	rigid   bool
 	growing sizes
 
-	// rising and falling say that a call to wake it, or to put it to sleep, is under way.
+	// A call to wake it, or to put it to sleep, is under way.
 	rising, falling bool
-	// stopping says that the scale was lowered for it. swapped receives, without blocking the sender, when Kubernetes
-	// deleted another pod instead.
+	// stopping says that the scale was lowered for it. swapped has room for one: Kubernetes deleted another pod instead.
 	stopping bool
 	swapped  chan struct{}
 	freed    *waketrace.Span // of the call that it makes room for; nil: none
 	endSpan  *waketrace.Span
 	ended    bool
 	gone     chan struct{} // closed when the pod is being deleted, or is gone
-	// held says that a stop waits until the process is gone. expiring says that the pod is being deleted and the core
-	// counts its memory until then; then the core is told last, and over is closed.
+	// held: a stop waits until the process is gone. expiring: it is being deleted and its memory counts; then the core
+	// is told last, and over is closed.
 	held, expiring bool
 	last           api.InstanceStatus
 	over           chan struct{}
 
 	cost, patched int // its deletion cost as computed, and as written
 
-	// pair is used for the roles of dual pods.
 	role    control.Role
 	pair    pair
 	writing writing
@@ -89,7 +87,6 @@ func newPod(name api.FunctionName, o *corev1.Pod) *pod {
 		swapped: make(chan struct{}, 1), gone: make(chan struct{}), over: make(chan struct{}), role: roleOf(o)}
 }
 
-// newEnded returns a pod that was being deleted, or had ended, when it was first seen.
 func newEnded(o *corev1.Pod) *pod {
 	p := newPod(functionOf(o), o)
 	p.ended = true
@@ -97,8 +94,8 @@ func newEnded(o *corev1.Pod) *pod {
 	return p
 }
 
-// beginsAsleep reports whether a joining process may not start its runtime before it is woken: its memory may be
-// another's by now, unless it is the first process of a pod that was created for a start.
+// beginsAsleep reports whether a joining process must not start its runtime: its memory may be another's, unless it is
+// the first process of a pod that was created for a start.
 func (p *pod) beginsAsleep() bool { return p.before || p.again }
 
 func (p *pod) assignStart(s *start) {
@@ -189,7 +186,7 @@ func (p *pod) recordTimes(o *corev1.Pod) {
 	}
 }
 
-// setStatus stores s, and reports whether that completes a start or wake.
+// setStatus reports whether s completes a start or wake.
 func (p *pod) setStatus(s api.InstanceStatus) (up bool) {
 	if s.State == api.Awake || p.status.State == api.Awake {
 		p.pair.used = time.Now()

@@ -31,9 +31,9 @@ var (
 //
 //  1. the declaration goes to the core, and its errors, as failed starts, to the user
 //  2. its Service leads to every activator
-//  3. the Deployment has the scale that the fleet wants
+//  3. the Deployment has the wanted scale
 //  4. the status shows how many instances are awake and wanted
-//  5. its Service shows the models' names that it has lost, its revision also why it can't become ready
+//  5. Service and revision show lost names, the revision also why it can't become ready
 func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) pkgreconciler.Event {
 	ctx, cancel := context.WithTimeout(ctx, pkgreconciler.DefaultTimeout)
 	defer cancel()
@@ -104,8 +104,8 @@ func (r *reconciler) scaling(ctx context.Context, pa *autoscalingv1alpha1.PodAut
 	}
 }
 
-// unreachable reports whether no route leads to a revision. Knative also calls one unreachable whose pods fit on no node
-// or are failing, but requests for that are held here.
+// unreachable reports whether no route leads to a revision. To Knative one is unreachable, too, whose pods fit on no
+// node or fail; here its requests are held.
 func (r *reconciler) unreachable(pa *autoscalingv1alpha1.PodAutoscaler) bool {
 	if pa.Spec.Reachability != autoscalingv1alpha1.ReachabilityUnreachable {
 		return false
@@ -114,9 +114,8 @@ func (r *reconciler) unreachable(pa *autoscalingv1alpha1.PodAutoscaler) bool {
 	return err != nil || rev.GetRoutingState() == servingv1.RoutingStateReserve
 }
 
-// explainNotReady says in a condition of a revision why it can't become ready, and reports whether that is new. A
-// Service ignores the condition Active, which a PodAutoscaler affects; it uses ContainerHealthy, which the revision's
-// own reconciler leaves alone.
+// explainNotReady reports whether its condition is new. A Service ignores Active, which a PodAutoscaler affects; it uses
+// ContainerHealthy, which the revision's own reconciler leaves alone.
 func explainNotReady(rev *servingv1.Revision, c census, initialized bool) bool {
 	var reason, message string
 	switch {

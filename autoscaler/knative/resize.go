@@ -18,13 +18,12 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// The requests that a sleeper's container keeps: the smallest CPU weight of Linux, and its memory use plus some slack.
+// What a sleeper's container keeps: the smallest CPU weight of Linux, and its memory use plus slack.
 const (
 	leastCPU    = 2 // thousandths
 	memorySlack = 16 * api.MiB
 )
 
-// resizeTimeout is how long a kubelet may take to shrink a pod.
 const resizeTimeout = 15 * time.Second
 
 var errKubelet = fmt.Errorf("its kubelet does not resize it within %s", resizeTimeout)
@@ -37,7 +36,7 @@ type resizer struct {
 
 type sizes map[string]corev1.ResourceList
 
-// awakeSizes returns the Deployment's requests, as far as they can be resized without a restart.
+// awakeSizes returns the Deployment's requests that can be resized without a restart.
 func (rz *resizer) awakeSizes(p *pod) sizes {
 	o := p.object
 	d, err := rz.deployment(p.function)
@@ -90,8 +89,8 @@ func asleepSizes(p *pod, full sizes, holds api.Bytes) sizes {
 	return small
 }
 
-// sparedRequests returns what p's pod can give up while it sleeps and uses holds bytes, nil if nothing. A pod keeps its
-// requests if its QoS class would change, or Kubernetes has refused to resize it.
+// sparedRequests returns what p's pod can give up asleep. It keeps its requests if its QoS class would change, or
+// Kubernetes has refused to resize it.
 func (rz *resizer) sparedRequests(p *pod, holds api.Bytes) api.Requests {
 	o := p.object
 	if rz.cfg.KeepRequests || p.rigid || rz.rigid[o.Spec.NodeName] || o.Status.QOSClass != corev1.PodQOSBurstable {
@@ -123,7 +122,7 @@ func (rz *resizer) hasShrunk(p *pod) bool {
 	return false
 }
 
-// shrinkPod reduces p's pod to what it needs asleep. If Kubernetes refuses, it is not tried again.
+// shrinkPod is not tried again if Kubernetes refuses.
 func (rz *resizer) shrinkPod(ctx context.Context, id api.InstanceID) {
 	rz.mu.Lock()
 	p := rz.pods[id]
@@ -158,8 +157,8 @@ func (rz *resizer) shrinkPod(ctx context.Context, id api.InstanceID) {
 	rz.log.Warn("the pod of a sleeper keeps what it requests", "pod", p.id, "error", err)
 }
 
-// growPod gives p's pod back its requests, and returns when its node has granted them. While the node has no room, room
-// is made. If none comes before ctx ends, the pod keeps what it has.
+// growPod gives p's pod back its requests, and returns when its node has granted them. If that has no room before ctx
+// ends, the pod keeps what it has.
 func (rz *resizer) growPod(ctx context.Context, id api.InstanceID) error {
 	rz.mu.Lock()
 	p := rz.pods[id]
@@ -216,15 +215,14 @@ func grantedOf(o *corev1.Pod, of sizes) api.Requests {
 	return sum
 }
 
-// counted returns what the scheduler counts for a container: its requests, or during a resize what it has, if that is
-// more.
+// counted returns what the scheduler counts: the requests, or during a resize what it has, if that is more.
 func counted(o *corev1.Pod, c *corev1.Container) api.Requests {
 	asks := amounts(c.Resources.Requests)
 	return asks.Plus(asks.Lack(amounts(granted(o, c))))
 }
 
-// admitted reports whether the kubelet has admitted the last resize of a pod. The room on its node is then set aside;
-// only the cgroups are still to change.
+// admitted reports whether the kubelet has admitted the last resize: the room is set aside, only the cgroups are still
+// to change.
 func admitted(o *corev1.Pod) bool {
 	return o.Generation > 0 && slices.ContainsFunc(o.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodResizeInProgress && c.Status == corev1.ConditionTrue && c.Reason == "" && c.ObservedGeneration >= o.Generation
@@ -243,7 +241,6 @@ func granted(o *corev1.Pod, c *corev1.Container) corev1.ResourceList {
 	return c.Resources.Requests
 }
 
-// ungranted returns what a pod requests beyond what the kubelet has granted.
 func ungranted(o *corev1.Pod) (sum api.Requests) {
 	for k := range o.Spec.Containers {
 		c := &o.Spec.Containers[k]
@@ -304,8 +301,7 @@ func pending(o *corev1.Pod) string {
 	return ""
 }
 
-// onResize updates the nodes' rooms at once: when the core then hears that the instance can give up nothing more, it
-// would look for the same amount elsewhere.
+// onResize does not wait: the core would look elsewhere for what the instance can no longer give up.
 func (rz *resizer) onResize(p *pod, before *corev1.Pod) {
 	if len(rz.rooms.given) > 0 && !maps.Equal(requestsOf(before), requestsOf(p.object)) {
 		rz.rooms.updateRooms()

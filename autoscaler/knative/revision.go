@@ -15,7 +15,7 @@ import (
 
 type revision struct {
 	name api.FunctionName
-	// told is the function given to the core, whose bounds may differ. problem says what is wrong with the declaration.
+	// told is the function given to the core, whose bounds may differ.
 	spec     api.Function
 	loaded   bool
 	told     api.Function
@@ -29,7 +29,7 @@ type revision struct {
 	pods   map[api.InstanceID]*pod // of its Deployment
 	starts []*start                // the oldest first
 
-	// For functions with dual pods; raising is the number of claims about to be added to want.
+	// For dual pods; raising is the number of claims about to be added to want.
 	providers map[api.InstanceID]*pod
 	wants     []*want
 	making    map[api.InstanceID]*making
@@ -57,10 +57,8 @@ type scaling struct {
 	initialized  bool
 }
 
-// elsewhere reports whether it runs in other clusters, which the activators, as a front door, see to.
 func (r *revision) elsewhere() bool { return r.problem == "" && r.spec.Clusters != "" }
 
-// sortedPods lists the pods of a Deployment that are not being deleted, by name.
 func (r *revision) sortedPods() []*pod {
 	return slices.SortedFunc(maps.Values(r.pods), func(a, b *pod) int { return cmp.Compare(a.id, b.id) })
 }
@@ -83,7 +81,6 @@ func (r *revision) livePods() int {
 
 func (r *revision) scalingDown() bool { return r.livePods() < len(r.pods) }
 
-// lowerFor lowers the wanted scale by p, which Kubernetes is to delete.
 func (r *revision) lowerFor(p *pod) {
 	p.stopping = true
 	r.want = max(0, r.want-1)
@@ -101,8 +98,7 @@ func (r *revision) announceAct() {
 	}
 }
 
-// deletedBefore lists the pods that Kubernetes deletes before p and that can't come up at present, and returns one that
-// can. Pods that are being stopped don't count.
+// deletedBefore lists the pods that Kubernetes deletes before p and that can't come up, and returns one that can.
 func (r *revision) deletedBefore(p *pod) (stuck []*pod, rising *pod) {
 	for _, q := range r.pods {
 		switch {
@@ -116,7 +112,7 @@ func (r *revision) deletedBefore(p *pod) (stuck []*pod, rising *pod) {
 	return stuck, rising
 }
 
-// dropPod removes a pod. If the scale was lowered for another one, that lives on instead.
+// dropPod removes a pod. A pod that the scale was lowered for lives on instead.
 func (r *revision) dropPod(p *pod) {
 	delete(r.pods, p.id)
 	delete(r.providers, p.id)
@@ -153,9 +149,8 @@ func replicas(d *appsv1.Deployment) int {
 	return int(*d.Spec.Replicas)
 }
 
-// addStart registers a start and raises the scale for it, unless pods are coming that no start waits for. It takes a pod
-// that came just now: the core may not have known of it, such as a Deployment's initial scale. If it did, it will decide
-// on one more.
+// addStart registers a start and raises the scale, unless pods are coming that no start waits for. It takes a pod that
+// came just now, which the core may not have known: if it did, it will decide on one more.
 func (r *revision) addStart(g api.Grant) *start {
 	s := &start{grant: g, began: time.Now()}
 	for _, p := range r.sortedPods() {
@@ -171,8 +166,7 @@ func (r *revision) addStart(g api.Grant) *start {
 	return s
 }
 
-// dropStart removes a start that got no pod, and its part of the scale. It returns false if it has its pod, or the
-// revision was deleted.
+// dropStart returns false if the start has its pod, or the revision was deleted.
 func (r *revision) dropStart(s *start) bool {
 	for k, t := range r.starts {
 		if t == s {

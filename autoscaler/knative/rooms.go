@@ -30,8 +30,7 @@ type rooms struct {
 	ending    map[types.UID]bool       // pods that are about to be deleted, while rooms are given
 }
 
-// requestsOf returns what the scheduler counts for a pod: the sum of its containers, or the largest init container if
-// that is more, plus one pod.
+// requestsOf returns what the scheduler counts for a pod, plus one pod.
 func requestsOf(o *corev1.Pod) api.Requests {
 	sum := amounts(o.Spec.Overhead).Plus(api.Requests{"pods": 1})
 	for k := range o.Spec.Containers {
@@ -63,7 +62,7 @@ func amounts(list corev1.ResourceList) api.Requests {
 	return r
 }
 
-// stripPod keeps what the account of a pod's node needs: there may be many pods.
+// stripPod keeps what the account of a node needs: there may be many pods.
 func stripPod(o any) (any, error) {
 	p, ok := o.(*corev1.Pod)
 	if !ok {
@@ -105,8 +104,8 @@ func byNode(o any) ([]string, error) {
 	return nil, nil
 }
 
-// unmanagedPods returns the pods of others that fit on no node, and growing sleepers. No instance gives way to pods of
-// negative priority, those that the scheduler makes room for, and those that choose nodes by more than labels, such as a
+// unmanagedPods returns others' pods that fit on no node, and growing sleepers. No instance gives way to a negative
+// priority, a pod that the scheduler makes room for, and one that chooses nodes by more than labels, such as a
 // DaemonSet's.
 func (rs *rooms) unmanagedPods() (unmanaged []inventory.UnmanagedPod) {
 	waiting, _ := rs.watch.everyPod.GetIndexer().ByIndex(indexNode, "") // the index exists
@@ -128,7 +127,7 @@ func (rs *rooms) unmanagedPods() (unmanaged []inventory.UnmanagedPod) {
 	return unmanaged
 }
 
-// candidates lists the nodes with instances, where room can be made, that could take the pod if they were empty.
+// candidates lists the nodes with instances that could take the pod if they were empty.
 func (rs *rooms) candidates(o *corev1.Pod, need api.Requests) []string {
 	ours := make(map[string]bool)
 	for _, p := range rs.pods {
@@ -153,7 +152,6 @@ func tolerates(o *corev1.Pod, n *corev1.Node) bool {
 	})
 }
 
-// updateRooms gives the core what is left of the nodes that could take pods without a node.
 func (rs *rooms) updateRooms() {
 	nodes := make(map[string]bool)
 	for _, p := range rs.pods {
@@ -188,8 +186,8 @@ func (rs *rooms) updateRooms() {
 	rs.core.SetRooms(rooms, unmanaged)
 }
 
-// roomOf computes what is left of a node. One of our pods that was just scheduled counts as soon as the core knows it:
-// the other watch may be late, and the core would make room again.
+// roomOf counts one of our pods as soon as the core knows it: the other watch may be late, and the core would make room
+// again.
 func (rs *rooms) roomOf(name string) (inventory.Room, error) {
 	n, err := rs.watch.nodes.Lister().Get(name)
 	if err != nil {
@@ -244,8 +242,8 @@ func (rs *rooms) keepRooms(ctx context.Context) {
 	})
 }
 
-// removeFromRoom updates a node's room for a pod that is going, before the core hears of that and would count its
-// requests as lost: either watch may be first.
+// removeFromRoom updates a node's room before the core hears that a pod is going and would count its requests as lost:
+// either watch may be first.
 func (rs *rooms) removeFromRoom(p *pod) {
 	k := slices.IndexFunc(rs.given, func(r inventory.Room) bool { return r.Node == p.object.Spec.NodeName })
 	if k < 0 {

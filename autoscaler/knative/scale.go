@@ -20,18 +20,16 @@ import (
 
 const manager = "rouse-autoscaler"
 
-// createTimeout is how long Kubernetes may take to act on a scale before callers no longer count on it.
+// createTimeout is how long Kubernetes may take to act on a scale.
 const createTimeout = 20 * time.Second
 
-// scaler writes the scales of Deployments and the deletion costs of their pods.
 type scaler struct {
 	*state
 	costs bell.Bell // a pod's deletion cost may be outdated
 }
 
-// awaitScale waits until over reports that Kubernetes has acted on the last written scale: one that falls and rises
-// again before that deletes and creates nothing, and waits for either would be in vain. It gives up after createTimeout.
-// The caller holds the mutex, which is released while it waits.
+// awaitScale waits until Kubernetes has acted on the last written scale: one that falls and rises again before that
+// deletes and creates nothing. It gives up after createTimeout. The caller holds the mutex, which is released meanwhile.
 func (sc *scaler) awaitScale(ctx context.Context, r *revision, over func() bool) error {
 	until, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
@@ -43,7 +41,7 @@ func (sc *scaler) awaitScale(ctx context.Context, r *revision, over func() bool)
 	return nil
 }
 
-// awaitAct waits until Kubernetes next acts on the scale. The caller holds the mutex, which is released while it waits.
+// awaitAct waits until Kubernetes next acts on the scale. The caller holds the mutex, which is released meanwhile.
 func (sc *scaler) awaitAct(ctx context.Context, r *revision) error {
 	if r.acted == nil {
 		r.acted = make(chan struct{})
@@ -59,8 +57,8 @@ func (sc *scaler) awaitAct(ctx context.Context, r *revision) error {
 	}
 }
 
-// deleteByScale writes the scale that was lowered for p, and returns when p is being deleted. At once means with
-// [claimGrace]. It fails if Kubernetes deletes another pod instead.
+// deleteByScale writes the scale that was lowered for p, and returns when p is being deleted: with [claimGrace] if
+// atOnce. It fails if Kubernetes deletes another pod instead.
 func (sc *scaler) deleteByScale(ctx context.Context, r *revision, p *pod, d *appsv1.Deployment, atOnce bool) error {
 	if err := sc.markForDeletion(ctx, p); err != nil {
 		sc.log.Debug("a pod's deletion cost could not be written", "pod", p.id, "error", err)
@@ -81,14 +79,13 @@ func (sc *scaler) deleteByScale(ctx context.Context, r *revision, p *pod, d *app
 	}
 }
 
-// Grace periods in seconds. The queue-proxy's own would hold the claim, GPUs and a quota for half a minute; a provider
-// has to end its runtime.
+// In seconds. The queue-proxy's own would hold the claim for half a minute; a provider has to end its runtime.
 const (
 	claimGrace int64 = 1
 	shortGrace int64 = 10
 )
 
-// deletePod deletes a pod, or shortens the grace period of one that is being deleted.
+// deletePod also shortens the grace period of a pod that is being deleted.
 func (sc *scaler) deletePod(ctx context.Context, p *pod, grace int64) {
 	sc.mu.Lock()
 	o := p.object
@@ -102,7 +99,6 @@ func (sc *scaler) deletePod(ctx context.Context, p *pod, grace int64) {
 	}
 }
 
-// setScale writes r.want to the Deployment, one call at a time.
 func (sc *scaler) setScale(ctx context.Context, r *revision, d *appsv1.Deployment) error {
 	select {
 	case r.patching <- struct{}{}:
@@ -128,7 +124,6 @@ func (sc *scaler) setScale(ctx context.Context, r *revision, d *appsv1.Deploymen
 	return nil
 }
 
-// keepScale sets the Deployment back to the wanted scale.
 func (sc *scaler) keepScale(ctx context.Context, name api.FunctionName) error {
 	d, err := sc.deployment(name)
 	if err != nil {
@@ -155,8 +150,8 @@ func (sc *scaler) keepScale(ctx context.Context, name api.FunctionName) error {
 	return sc.setScale(ctx, r, d)
 }
 
-// awaitCreated waits until there reports that pods were created for the wanted scale. It fails if the Deployment reports
-// that they are refused, or with ctx.
+// awaitCreated waits for the pods of the wanted scale. It fails if the Deployment reports that they are refused, or with
+// ctx.
 func (sc *scaler) awaitCreated(ctx context.Context, r *revision, there func() bool) error {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
@@ -179,8 +174,7 @@ func (sc *scaler) awaitCreated(ctx context.Context, r *revision, there func() bo
 	return nil
 }
 
-// awaitQuota waits, if a quota refused the function's last pod, until no pod of its namespace is being deleted, at most
-// a minute: those count in the quota.
+// awaitQuota waits a minute at most while pods that are being deleted fill the quota that refused the last pod.
 func (sc *scaler) awaitQuota(ctx context.Context, name api.FunctionName) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute) // longer than the queue-proxy goes on
 	defer cancel()
@@ -199,11 +193,9 @@ func (sc *scaler) awaitQuota(ctx context.Context, name api.FunctionName) {
 	})
 }
 
-// webhookFailed is the API server's message about a webhook that does not answer. It may be restarting, and Kubernetes
-// retries.
+// webhookFailed is the API server's message about a webhook that may be restarting: Kubernetes retries.
 const webhookFailed = "failed calling webhook"
 
-// poll calls done now and at each interval until it returns true; its error is the cause of ctx.
 func poll(ctx context.Context, every time.Duration, done func() bool) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -217,11 +209,10 @@ func poll(ctx context.Context, every time.Duration, done func() bool) error {
 	return nil
 }
 
-// refusedAfter is how long a Deployment must report that its pods are refused: the report may be about an earlier try.
+// refusedAfter is how long a refusal must last: it may be about an earlier try.
 const refusedAfter = 2 * time.Second
 
-// refusal returns why a Deployment can't create pods, empty if it can. A Deployment reports nothing in a namespace that
-// is being deleted.
+// refusal returns why a Deployment can't create pods. It reports nothing in a namespace that is being deleted.
 func (sc *scaler) refusal(name api.FunctionName) string {
 	if n, err := sc.watch.namespaces.Lister().Get(name.Namespace()); err == nil && n.DeletionTimestamp != nil {
 		return "its namespace is being deleted"

@@ -23,8 +23,8 @@ import (
 
 const labelManaged = "app.kubernetes.io/managed-by"
 
-// keepService maintains the Service that ingresses send a revision's requests to, with every ready activator of ours as
-// Endpoints. Knative would use its own activator. The PodAutoscaler owns them.
+// keepService maintains the Service that ingresses send a revision's requests to, with our ready activators as
+// Endpoints; see docs/design/0005.
 func (r *reconciler) keepService(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) error {
 	if there, err := r.adoptServerlessService(ctx, pa); there || err != nil {
 		return err
@@ -84,7 +84,7 @@ func keepObject[T interface {
 }
 
 // adoptServerlessService takes over what Knative derived from an earlier version's ServerlessService, and deletes that.
-// It reports whether the ServerlessService still exists; its deletion triggers another pass.
+// Its deletion triggers another pass.
 func (r *reconciler) adoptServerlessService(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) (there bool, err error) {
 	sks, err := r.fleet.watch.skss.Lister().ServerlessServices(pa.Namespace).Get(pa.Name)
 	if apierrors.IsNotFound(err) {
@@ -108,7 +108,7 @@ func (r *reconciler) adoptServerlessService(ctx context.Context, pa *autoscaling
 	if err != nil && !apierrors.IsNotFound(err) {
 		return true, fmt.Errorf("end the ServerlessService %s/%s: %w", pa.Namespace, pa.Name, err)
 	}
-	// Knative's activator would probe the pods behind it, including sleepers'.
+	// Knative's activator would probe the pods behind it, sleepers' too.
 	err = kube.Services(pa.Namespace).Delete(ctx, names.PrivateService(pa.Name), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return true, fmt.Errorf("end the Service %s/%s: %w", pa.Namespace, names.PrivateService(pa.Name), err)
@@ -133,8 +133,7 @@ func takeOver[T metav1.Object](ctx context.Context, objects interface {
 	return err
 }
 
-// Reached reports whether all functions' requests reach our activators without Knative's activator-service. Call it
-// after [Fleet.Sync].
+// Reached reports whether all requests reach our activators without Knative's activator-service, after [Fleet.Sync].
 func (f *Fleet) Reached() bool {
 	all, err := f.watch.skss.Lister().List(labels.Everything())
 	return err == nil && !slices.ContainsFunc(all, func(s *networkingv1alpha1.ServerlessService) bool {

@@ -76,7 +76,6 @@ func (st *state) stopCalls() {
 	st.calls.Wait()
 }
 
-// traceWrite runs do, a write to the API server, in a span if it belongs to a wake.
 func (st *state) traceWrite(ctx context.Context, do func() error, what string, about ...any) error {
 	if waketrace.From(ctx) == nil {
 		return do()
@@ -117,7 +116,7 @@ func (st *state) deployment(name api.FunctionName) (*appsv1.Deployment, error) {
 	return d, nil
 }
 
-// podOrLeaving returns a pod by its name, one of a pair until it is gone; nil if there is none.
+// podOrLeaving returns a pod by its name, one of a pair until it is gone.
 func (st *state) podOrLeaving(id api.InstanceID) *pod {
 	if p := st.leaving[id]; p != nil && p.role != control.RoleInstance && st.pods[id] == nil {
 		return p

@@ -16,7 +16,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// tracker follows pods from their creation to their end, and what their functions report.
 type tracker struct {
 	*state
 	nodes     *nodes
@@ -51,8 +50,7 @@ func (tr *tracker) followPods() error {
 	return tr.observeListed(labels.Everything(), tr.watch.pods.Lister().List, tr.watch.providers.Lister().List)
 }
 
-// observeListed takes in the listed pods. It reads the lists with the lock held: the handlers see a later deletion of a
-// pod when it is known. It locks.
+// observeListed reads the lists with the lock held: the handlers see a later deletion when the pod is known. It locks.
 func (tr *tracker) observeListed(which labels.Selector, lists ...func(labels.Selector) ([]*corev1.Pod, error)) error {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -130,7 +128,7 @@ func (tr *tracker) onPodDeleted(o *corev1.Pod) {
 	tr.dropLeaving(o)
 }
 
-// addPod takes in a new pod: it belongs to the oldest waiting start, or else is adopted.
+// addPod gives a new pod to the oldest waiting start, or adopts it.
 func (tr *tracker) addPod(r *revision, o *corev1.Pod) *pod {
 	p := newPod(r.name, o)
 	p.before, p.patched = o.Status.Phase == corev1.PodRunning, costOf(o)
@@ -157,8 +155,7 @@ func (tr *tracker) addPod(r *revision, o *corev1.Pod) *pod {
 	return p
 }
 
-// addDualPod takes in a new pod of a pair. The core learns of a provider that was created for a start when the start
-// ends.
+// addDualPod: the core learns of a provider that was created for a start when the start ends.
 func (tr *tracker) addDualPod(r *revision, p *pod) {
 	p.pair.bound, p.pair.since = api.InstanceID(p.object.Annotations[AnnotationBound]), time.Now()
 	if p.role == control.RoleRequester {
@@ -190,7 +187,6 @@ func (tr *tracker) addDualPod(r *revision, p *pod) {
 	tr.changed(r.name)
 }
 
-// endPod forgets a pod that is being deleted or has ended.
 func (tr *tracker) endPod(p *pod, message string) {
 	if p.ended {
 		return
@@ -251,7 +247,7 @@ func (tr *tracker) publishStatus(p *pod, s api.InstanceStatus) {
 	tr.changed(p.function)
 }
 
-// adoptPods takes in the existing pods of a revision. It locks.
+// adoptPods locks.
 func (tr *tracker) adoptPods(name api.FunctionName) {
 	ofRevision := labels.SelectorFromSet(labels.Set{serving.RevisionLabelKey: name.Name()})
 	ofProvider := labels.SelectorFromSet(labels.Set{LabelProvider: name.Name()})
@@ -268,8 +264,7 @@ func (tr *tracker) planPairOf(p *pod) {
 	}
 }
 
-// podSteps tells the core about Kubernetes' steps for an instance that has become awake, once for each claim: those of
-// the pod that claims its devices, or of its own.
+// podSteps tells the core, once for each claim, about Kubernetes' steps for an instance that has become awake.
 func (tr *tracker) podSteps(p *pod) {
 	m := p.pair.marks
 	if p.role == control.RoleInstance {

@@ -43,7 +43,7 @@ func (tr *tracker) examine(p *pod, now time.Time) {
 	}
 }
 
-// diagnose returns the problem that prevents a pod from running and that waiting does not solve, nil if there is none:
+// diagnose returns a problem that waiting does not solve:
 //
 //  1. an image can't be pulled, or a container can't be created
 //  2. a container keeps crashing
@@ -149,10 +149,9 @@ func (tr *tracker) stranded(p *pod, now time.Time) *trouble {
 
 const notReadyFor = 30 * time.Second
 
-// joinTimeout is how long a running container may take to join before it is examined.
 const joinTimeout = 10 * time.Second
 
-// examineAll examines the pods that have not joined. It locks.
+// examineAll locks.
 func (tr *tracker) examineAll() {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

@@ -8,16 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A ReplicaSet first deletes pods without a node, then pods that have not begun to run, then pods that are not ready;
-// the deletion cost decides only between equals. So a scale that is lowered for a ready pod deletes a starting one, and
-// the pod lives on.
+// A ReplicaSet first deletes pods without a node, then those that have not begun to run, then those not ready; the
+// deletion cost decides only between equals. So a scale that is lowered for a ready pod deletes a starting one.
 
-// awaitDeletionTurn waits until Kubernetes would delete p first. It returns the pods that Kubernetes would still delete
-// before p and that must go with it. The caller holds the mutex, which is released while it waits.
-//
-// It waits for pods that are starting, as long as ctx allows. It does not wait for a pod that fits on no node or does
-// not start: that may need what p holds, and each would wait for the other. Such a pod is deleted too, and started again
-// if it is needed.
+// awaitDeletionTurn waits until Kubernetes would delete p first, as long as ctx allows. It returns the pods that must go
+// with p: those that fit on no node or do not start may need what p holds, and each would wait for the other. The caller
+// holds the mutex, which is released meanwhile.
 func (sc *scaler) awaitDeletionTurn(ctx context.Context, r *revision, p *pod) ([]*pod, error) {
 	for {
 		with, rising := r.deletedBefore(p)
