@@ -94,7 +94,7 @@ func (a *calls) wake(i *instance, act *decide.Action, now time.Time) {
 	g := a.newGrant(i, act, now.Add(limit))
 	i.Since, i.RoseAt, i.Faulted, i.Ahead = now, now, false, act.Ahead
 	i.Rehearsing, i.Rehearsed = false, act.Rehearsal
-	i.Grant = g // reserved until the outcome is known: the order may arrive although the call fails
+	i.Grant = g // the order may arrive although the call fails
 	s := i.Status
 	var told api.Trace
 	i.span, told = a.wakes.Startup(i.f.Spec.Name, s.Instance, true, act.Reason, time.Now())
@@ -121,7 +121,7 @@ func (a *calls) sleep(i *instance, act *decide.Action) {
 	})
 }
 
-// callOff cancels a draining that nothing waits for any more; too late for that, the instance sleeps.
+// callOff cancels a draining; too late for that, the instance sleeps.
 func (a *calls) callOff(i *instance) {
 	i.Returns = false
 	for _, c := range a.under {
@@ -144,7 +144,7 @@ func (a *calls) stop(i *instance, act *decide.Action) {
 	})
 }
 
-// failedDown records that an instance did not sleep or stop. A refusal because new work had arrived is no failure.
+// failedDown counts no failure if the instance refused because of new work.
 func (a *calls) failedDown(i *instance, err error) {
 	if code := api.AsError(err).Code; !i.Returns || code != api.CodeBusy && code != api.CodeStaleEpoch {
 		i.Failures++
@@ -155,8 +155,7 @@ func (a *calls) failedDown(i *instance, err error) {
 	}
 }
 
-// takeBack tells activators that their grants of an instance up to an epoch are void. Nothing waits for it: the instance
-// refuses those grants anyway.
+// takeBack tells activators that grants up to an epoch are void. Nothing waits for it: the instance refuses them anyway.
 func (a *calls) takeBack(i *instance, epoch uint64) {
 	g := i.Grant
 	if g.Instance == "" {
@@ -183,12 +182,10 @@ func (a *calls) grant(i *instance, act *decide.Action, now time.Time) {
 	})
 }
 
-// mostUnansweredFences is the number of consecutive unanswered fences, with growing pauses, after which an instance
-// counts as lost.
+// mostUnansweredFences in a row, with growing pauses, make an instance count as lost.
 const mostUnansweredFences = 7
 
-// revoke fences an instance. Its answer proves that no earlier wake can begin from then on, and shows whether one is
-// under way.
+// revoke fences an instance. Its answer proves that no earlier wake can begin from then on.
 func (a *calls) revoke(i *instance) {
 	s, epoch := i.Status, a.newEpoch(i)
 	a.takeBack(i, epoch)
@@ -198,8 +195,7 @@ func (a *calls) revoke(i *instance) {
 	})
 }
 
-// refused reports whether an instance refused an order because it has seen a later epoch. If so, it is polled: its
-// report of that epoch may have been lost.
+// refused reports whether an instance refused an order because it has seen a later epoch. If so, it is polled.
 func (a *calls) refused(i *instance, err error) bool {
 	if api.AsError(err).Code != api.CodeStaleEpoch {
 		return false
@@ -216,7 +212,7 @@ func (a *calls) newGrant(i *instance, act *decide.Action, expires time.Time) api
 		Devices: act.Devices, Memory: act.Memory, Expires: expires, Life: expires.Sub(a.now)}
 }
 
-// newEpoch returns an epoch higher than any earlier one of this instance, also across restarts and changes of leader.
+// newEpoch is higher than any earlier one of this instance, also across restarts and changes of leader.
 func (a *calls) newEpoch(i *instance) uint64 {
 	i.Epoch = a.epochs.Next(i.Epoch, a.now)
 	return i.Epoch
@@ -265,8 +261,7 @@ func (a *loop) tellError(name api.FunctionName, id api.InstanceID, action string
 	}
 }
 
-// adapt sends an instance the adapters that its function declares, until it succeeds. An instance whose runtime takes
-// adapters only at its start is replaced.
+// adapt repeats until it succeeds. An instance whose runtime takes adapters only at its start is replaced.
 func (a *calls) adapt(i *instance) {
 	f := i.f
 	want := f.Spec.Runtime.Adapters

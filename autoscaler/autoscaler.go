@@ -52,7 +52,7 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 }
 
 // Run is the owner loop. It blocks until ctx ends; then it cancels the calls under way, waits for them, and returns nil.
-// Instances keep running. It may be called once.
+// Instances keep running. Call it once.
 func (a *Autoscaler) Run(ctx context.Context) error {
 	if a.calls.ctx != nil {
 		return errors.New("autoscaler: Run was called twice")
@@ -93,10 +93,10 @@ func (a *Autoscaler) Run(ctx context.Context) error {
 	}
 }
 
-// longRound is how long a round takes that is followed by a pause as long, in which messages gather.
+// longRound is how long a round takes that is followed by a pause as long: messages gather.
 const longRound = time.Millisecond
 
-// goRound applies the messages, plans and acts. It returns the time when the next plan is due.
+// goRound returns the time when the next plan is due.
 func (a *loop) goRound(came []message) time.Time {
 	now, step := a.clock.read()
 	a.round.begin(a, now, step)
@@ -127,7 +127,7 @@ func (a *loop) enter(now time.Time, step time.Duration) {
 	}
 }
 
-// plan plans and acts. It returns the time when the next plan is due.
+// plan returns the time when the next plan is due.
 func (a *loop) plan() time.Time {
 	now := a.now
 	var expiry time.Time
@@ -146,8 +146,7 @@ func (a *loop) plan() time.Time {
 		a.calls.act(&actions[i], now)
 		acted = acted || actions[i].Kind != decide.Wait
 	}
-	// An instance that is put to sleep frees its grant for another. One more plan is enough: the results of calls come
-	// as messages.
+	// An instance that is put to sleep frees its grant for another. One more plan is enough.
 	if a.again = acted && !a.again; a.again {
 		a.box.Ring()
 	}

@@ -29,7 +29,7 @@ const (
 	callFail
 )
 
-// call is a call of [Effects] under way, with what handling its result needs.
+// call is a call of [Effects] under way.
 type call struct {
 	N        uint64
 	Kind     callKind
@@ -38,7 +38,7 @@ type call struct {
 	Began    time.Time
 	Limit    time.Duration
 	Adapters []api.Adapter
-	// CalledOff says that the call's effect is no longer wanted.
+	// CalledOff: the call's effect is no longer wanted.
 	CalledOff bool
 
 	i      *instance          // nil: no instance, or one that is gone
@@ -53,7 +53,7 @@ type returned struct {
 	Err    *failure
 }
 
-// failure is the error of a call, reduced to what the loop depends on.
+// failure is an error, reduced to what the loop depends on.
 type failure struct {
 	Text              string
 	Elsewhere, Ending bool
@@ -76,7 +76,7 @@ func newFailure(err error) *failure {
 	return f
 }
 
-// error returns the original error, or in a replay f itself, which reads the same.
+// error returns f itself in a replay, which reads the same.
 func (f *failure) error() error {
 	if f == nil {
 		return nil
@@ -89,7 +89,7 @@ func (f *failure) error() error {
 
 func (f *failure) Error() string { return f.Text }
 
-// Unwrap lets errors.Is and errors.As find the same errors as in the original.
+// Unwrap finds the same errors as in the original.
 func (f *failure) Unwrap() []error {
 	var is []error
 	if f.Elsewhere {
@@ -104,7 +104,7 @@ func (f *failure) Unwrap() []error {
 	return is
 }
 
-// calls carries out actions by calls of [Effects]. The loop owns it.
+// calls carries out actions. The loop owns it.
 type calls struct {
 	*loop
 	fx Effects // nil in a replay
@@ -114,10 +114,10 @@ type calls struct {
 	under   map[uint64]*call // by number
 	last    uint64
 	epochs  decide.Epochs
-	counter map[string]int // the last instance number, by the function's short name
+	counter map[string]int // by the function's short name
 }
 
-// call begins a call of Effects in its own goroutine. In a replay it only registers the call: the record has the result.
+// call begins a call of Effects in its own goroutine, or in a replay only registers it: the record has the result.
 func (a *calls) call(c *call, limit time.Duration, do func(ctx context.Context) returned) {
 	a.last++
 	c.N, c.Began = a.last, a.now
@@ -139,7 +139,6 @@ func (a *calls) call(c *call, limit time.Duration, do func(ctx context.Context) 
 	})
 }
 
-// begin starts a call that i.Doing marks until it returns.
 func (a *calls) begin(i *instance, what decide.Doing, c call, do func(context.Context) returned) {
 	i.Doing = what
 	span := i.span
@@ -177,7 +176,6 @@ func (a *calls) current(i *instance) bool {
 	return i != nil && a.instances[i.Status.Instance] == i
 }
 
-// finish handles the result of a call that is marked in its instance.
 func (a *calls) finish(c *call, r *returned, err error) {
 	i, s := c.i, r.Status
 	if !a.current(i) {
@@ -198,7 +196,7 @@ func (a *calls) finish(c *call, r *returned, err error) {
 	case callStop:
 		a.stopped(c, err)
 	case callGrant:
-		if err != nil { // it may have arrived all the same: its memory stays reserved
+		if err != nil { // it may have arrived: its memory stays reserved
 			a.tellError(c.Function, c.Asked, string(decide.Grant), err)
 			i.RetryAt = a.now.Add(backoffMost / 30)
 		}
@@ -295,8 +293,8 @@ func (a *calls) fenced(c *call, err error) {
 	}
 }
 
-// fault counts a failed start or wake, at most once for each. Giving up logs a warning, so the last failure is logged at
-// debug level. final says that no other try follows.
+// fault counts a failed start or wake, once for each. Giving up logs a warning, so the last failure is logged at debug
+// level. final: no other try follows.
 func (a *loop) fault(i *instance, message string, final bool, now time.Time) {
 	if i.Faulted {
 		return

@@ -7,14 +7,11 @@
 //  2. The owner loop ([Autoscaler.Run]) applies all messages that have come, and plans ([decide.Plan]).
 //  3. Each action becomes one call of [Effects] in its own goroutine. Its result returns to the loop as a message.
 //  4. The decision and its reason are kept ([Autoscaler.Why]), logged, counted, and emitted as an [api.EventDecision].
-//  5. If the loop acted it plans once more. Then it sleeps until a message or the next deadline. There is no tick.
-//
-// [Autoscaler] takes messages from any goroutine, the loop has the state and plans, and calls carries actions out.
-// Methods that read the state send the loop a message: they block until Run runs.
+//  5. If the loop acted it plans once more. Then it sleeps until a message or the next deadline.
 //
 // All of a round happens at one time ([clock]). Everything that decisions depend on comes in as an [input], results of
-// calls included. Inputs, times and decisions are recorded ([Config].Record), and a [Replay] gives the decisions again.
+// calls included. It is recorded ([Config].Record), and a [Replay] gives the decisions again.
 //
-// After a restart, functions are put again, instances report again and are adopted. An earlier grant may be out: the
+// After a restart, functions are put again, and instances report again and are adopted. An earlier grant may be out: the
 // memory for a sleeper to be awake stays reserved until it has seen an epoch of this autoscaler.
 package autoscaler

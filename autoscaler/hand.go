@@ -13,13 +13,13 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
-// waiter is a caller that waits for an operator's order. done has room for the loop's one answer; it is nil in a replay.
+// waiter waits for an operator's order. done has room for the one answer; it is nil in a replay.
 type waiter struct {
 	id   uint64
 	done chan error
 }
 
-// answer answers all callers that wait for the order, and ends the order.
+// answer also ends the order.
 func (f *function) answer(err error) {
 	for _, w := range f.waiters {
 		reply(w.done, err)
@@ -36,8 +36,8 @@ func (a *Autoscaler) Wake(ctx context.Context, name api.FunctionName) error {
 	return a.byHand(ctx, name, decide.OrderWake, 0)
 }
 
-// Sleep puts all awake instances of a function to sleep at level (0: the function's own) and returns when they sleep.
-// Running requests may finish. It refuses if the function would be woken again at once.
+// Sleep returns when all instances of a function sleep at level (0: the function's own). Running requests may finish. It
+// refuses if the function would be woken again at once.
 func (a *Autoscaler) Sleep(ctx context.Context, name api.FunctionName, level api.Level) error {
 	if level < api.LevelAwake || level > api.Suspended {
 		return api.BadRequest("level", "level %d: want 1, 2 or 3", level)
@@ -45,14 +45,13 @@ func (a *Autoscaler) Sleep(ctx context.Context, name api.FunctionName, level api
 	return a.byHand(ctx, name, decide.OrderSleep, level)
 }
 
-// Stop ends all instances of a function and returns when they are gone. Running requests may finish. It refuses like
-// [Autoscaler.Sleep].
+// Stop returns when all instances of a function are gone. Otherwise it is like [Autoscaler.Sleep].
 func (a *Autoscaler) Stop(ctx context.Context, name api.FunctionName) error {
 	return a.byHand(ctx, name, decide.OrderStop, 0)
 }
 
-// Activators batch changes of demand: the last reported waiting requests may have been answered since. An order is
-// retried every demandSoon, demandLate in all, before it is refused because of them.
+// Reported waiting requests may have been answered since: activators batch changes. An order is retried every
+// demandSoon, demandLate in all, before it is refused because of them.
 const (
 	demandSoon = 50 * time.Millisecond
 	demandLate = 250 * time.Millisecond
@@ -230,8 +229,8 @@ const (
 	longestScale = 24 * time.Hour
 )
 
-// Scale sets how many instances of a function are kept awake for a time, within its min-scale and max-scale; see
-// [decide.Scale]. It returns an *[api.Error] if a value is out of range or the function is unknown.
+// Scale sets how many instances are kept awake for a time, within min-scale and max-scale; see [decide.Scale]. It
+// returns an *[api.Error] if a value is out of range or the function is unknown.
 func (a *Autoscaler) Scale(ctx context.Context, name api.FunctionName, replicas int, lifetime time.Duration, by string) error {
 	switch {
 	case replicas < 0 || replicas > mostReplicas:
@@ -271,9 +270,8 @@ func (a *loop) setScale(f *function, s decide.Scale) {
 	a.tell(api.Decision{At: now, Function: f.Spec.Name, Action: "scale", Reason: reason})
 }
 
-// replicas is the replica signal: how many instances of each function should be awake, and how many are. Each metric has
-// Rouse's own name and that of llm-d's Workload Variant Autoscaler, for an HPA written for that. Prometheus renames
-// their label namespace to exported_namespace when it scrapes a pod.
+// replicas is how many instances of each function should be awake, and how many are, under Rouse's own names and those
+// of llm-d's Workload Variant Autoscaler. Prometheus renames their label namespace to exported_namespace.
 type replicas struct {
 	desired, current                  *prometheus.Desc
 	wvaDesired, wvaCurrent, wvaDegree *prometheus.Desc
@@ -331,8 +329,7 @@ func (a *loop) counts(now time.Time) []count {
 	return out
 }
 
-// desired returns how many instances of f should be awake: those that a plan wants, and those needed within SleepAfter.
-// Without the latter the signal would drop in every pause between two requests.
+// desired also counts instances needed within SleepAfter: the signal would drop in every pause between two requests.
 func (a *loop) desired(f *function, now time.Time) int {
 	d := decide.Desired(&f.Function, now)
 	if f.Order != decide.OrderNone || f.Function.Scale.On(now) {

@@ -1,7 +1,5 @@
-// The [History] explains past states; no decision depends on it. It is at most a day, [MostChanges] and [MostDecisions]
-// long (about 4 MiB together). A change is a new state or place of an instance, or a change of its memory by more than
-// 1/32: measured amounts vary a little all the time. A change that is dropped is first applied to the beginning:
-// beginning and changes add up to the present.
+// The [History] explains past states; no decision depends on it. A change is a new state or place of an instance, or one
+// of its memory by more than 1/32: measured amounts vary. A change that is dropped is first applied to the beginning.
 package autoscaler
 
 import (
@@ -24,10 +22,10 @@ const (
 	mostReason    = 1000 // bytes of a decision's reason and error
 )
 
-// othersOf begins the ID of the holder that stands for other programs on a device.
+// othersOf begins the ID of the holder that stands for other programs.
 const othersOf = "others of "
 
-// History keeps the history. It is safe for concurrent use: readers don't wait for decisions.
+// History is safe for concurrent use: readers don't wait for decisions.
 type History struct {
 	mu        sync.Mutex // guards all below
 	since     time.Time
@@ -44,7 +42,7 @@ type numbered[T any] struct {
 	seq uint64
 }
 
-// NewHistory returns an empty history. Its numbers are higher than an earlier one's, whose readers get everything.
+// NewHistory returns a history with higher numbers than an earlier one's, whose readers get everything.
 func NewHistory(now time.Time) *History {
 	first := uint64(max(now.UnixMicro(), 1))
 	return &History{since: now, seq: first, forgotten: first, begin: map[api.InstanceID]admin.Held{}, now: map[api.InstanceID]admin.Held{}}
@@ -73,7 +71,7 @@ func (r *History) Drop(now time.Time, id api.InstanceID) {
 	}
 }
 
-// SetDevices records the devices, and what other programs use of them.
+// SetDevices records what other programs use of the devices.
 func (r *History) SetDevices(now time.Time, devices []inventory.Device) {
 	there := map[api.InstanceID]bool{}
 	for _, d := range devices {
@@ -108,8 +106,7 @@ func (r *History) Decided(d api.Decision) {
 	r.decisions = add(r, r.decisions, d, MostDecisions, func(d api.Decision) time.Time { return d.At }, func(api.Decision) {})
 }
 
-// After returns what is newer than the number in an earlier answer, or everything if that is not kept or another
-// process's.
+// After returns what is newer than an earlier answer, or everything if seq is not kept or another process's.
 func (r *History) After(seq uint64) admin.History {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,8 +130,8 @@ func (r *History) put(h admin.Held) {
 	})
 }
 
-// add returns list with v, under the next number, without entries that are too old. If there are too many it drops an
-// extra tenth of most: the rest is seldom moved. The caller holds mu.
+// add drops entries that are too old. If there are too many it drops an extra tenth of most: the rest is seldom moved.
+// The caller holds mu.
 func add[T any](r *History, list []numbered[T], v T, most int, at func(T) time.Time, dropped func(T)) []numbered[T] {
 	r.seq++
 	list = append(list, numbered[T]{v, r.seq})

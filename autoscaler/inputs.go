@@ -29,7 +29,7 @@ type (
 		Hidden *hidden
 	}
 	demandReported struct{ Demand api.Demand }
-	// used is the usage of clients. No decision depends on it; it tells what a day's requests were.
+	// used is recorded to tell what a day's requests were; no decision depends on it.
 	used struct {
 		Function  api.FunctionName
 		Activator string
@@ -82,7 +82,7 @@ func (p *functionPut) apply(a *loop) {
 		f.removed, f.Order = false, decide.OrderNone
 	}
 	if reflect.DeepEqual(f.Spec, spec) || !reflect.DeepEqual(withoutBounds(f.Spec), withoutBounds(spec)) {
-		f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{} // a new declaration, or a repair before the same one was put again, may fix the failure
+		f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{} // what failed may be fixed
 	}
 	f.Spec, f.Undeclared = spec, false
 	a.recallRhythm(f, p.Recalled)
@@ -150,7 +150,7 @@ func (p *demandReported) apply(a *loop) {
 	}
 	old, known := f.demands[d.Activator]
 	if behind := old.At.Sub(d.At); known && behind > 0 && behind < mostLate && a.now.Sub(old.heard) < mostLate {
-		return // late; one that is further behind comes from a clock that was set back
+		return // late; one further behind comes from a clock that was set back
 	}
 	f.demands[d.Activator] = demand{Demand: d, heard: a.now}
 	judged, trusted := f.Rhythm.Judged(), f.Rhythm.Trusted()
@@ -187,7 +187,7 @@ type UsedBy struct {
 	Requests, Input, Output int64
 }
 
-// Receive takes in an event. Its errors are *[api.Error] with status 400. It does not block.
+// Receive takes in an event. Its errors are *[api.Error] with status 400.
 func (a *Autoscaler) Receive(e api.Event) error {
 	switch e.Type {
 	case api.EventDemand:
@@ -227,7 +227,6 @@ func (a *Autoscaler) Receive(e api.Event) error {
 		api.EventDemand, api.EventInstanceState, api.EventWoken, api.EventUsage, api.EventFunction, api.EventFunctionGone)
 }
 
-// receive calls put with the event's data, unless check, which may change them, refuses them.
 func receive[T any](e api.Event, put func(T), check func(*T) error) error {
 	var v T
 	if err := json.Unmarshal(e.Data, &v); err != nil {

@@ -21,7 +21,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/tombstone"
 )
 
-// Autoscaler makes all decisions; see [New]. Its exported methods may be called from any goroutine.
+// Autoscaler makes all decisions; see [New]. It is safe for concurrent use. Methods that report something do not block;
+// those that read wait for Run to run.
 type Autoscaler struct {
 	*loop
 	waiters atomic.Uint64
@@ -48,7 +49,7 @@ type loop struct {
 	others     map[api.DeviceID]api.Bytes // of devices that other programs use, as measured
 	usage      *usage.Meter
 	shares     map[api.InstanceID]float64 // as last told to activators
-	again      bool                       // the last plan acted, so one more plan follows
+	again      bool                       // one more plan follows
 	clock      clock
 	now        time.Time
 	rooms      []inventory.Room // as last set, like unmanaged and elastic
@@ -73,7 +74,6 @@ func (a *loop) snapshot() decide.Snapshot {
 	return s
 }
 
-// need returns the memory that an awake instance of f takes, and whether that is certain.
 func (a *loop) need(f *function) (api.Memory, bool) {
 	return f.Past.Need(f.Spec, a.cfg.AssumedMemory, a.topology.LargestHost())
 }
@@ -94,7 +94,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// input is a message that decisions depend on. Its exported fields are recorded, and a replay applies them again.
+// input is a message that decisions depend on. Its exported fields are recorded and replayed.
 type input interface {
 	apply(a *loop)
 }
@@ -105,8 +105,7 @@ type message struct {
 	do func()
 }
 
-// mailbox is the queue of messages for the loop. Posting never blocks; senders are bounded by what they wait for or
-// their own rate.
+// mailbox never blocks senders: they are bounded by what they wait for or their own rate.
 type mailbox struct {
 	bell.Bell // wakes the loop
 	// closed is closed by the loop when it stops taking messages.
@@ -130,7 +129,7 @@ func (b *mailbox) post(m message) bool {
 	return true
 }
 
-// take returns and removes all messages. The slice is valid until the next call.
+// take's slice is valid until the next call.
 func (b *mailbox) take() []message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,20 +147,19 @@ func (b *mailbox) close() {
 	close(b.closed)
 }
 
-// do has the loop call f, which must not change anything that plans see. It does not block. It returns false if the loop
-// has ended.
+// do has the loop call f, which must not change anything that plans see. false: the loop has ended.
 func (a *loop) do(f func()) bool { return a.box.post(message{do: f}) }
 
-// put posts an input. It does not block. It returns false if the loop has ended.
+// put returns false if the loop has ended.
 func (a *loop) put(in input) bool { return a.box.post(message{in: in}) }
 
-// ask has the loop call answer and waits for the result. It fails if ctx or the loop ends first.
+// ask has the loop call answer. It fails if ctx or the loop ends first.
 func ask[T any](ctx context.Context, a *Autoscaler, answer func() T) (T, error) {
 	c := make(chan T, 1) // the loop never blocks on its one send
 	return await(ctx, a, a.do(func() { c <- answer() }), c)
 }
 
-// answerTo posts an input and waits for the loop's answer on c, which must have room for one. It fails like ask.
+// answerTo posts an input and waits for the answer on c, which has room for one. It fails like ask.
 func answerTo[T any](ctx context.Context, a *Autoscaler, in input, c <-chan T) (T, error) {
 	return await(ctx, a, a.put(in), c)
 }
@@ -190,15 +188,14 @@ func reply(c chan<- error, err error) {
 
 var errEnded = api.Errorf(503, api.CodeShutdown, "the autoscaler is shutting down")
 
-// clock is the loop's clock, read once a round. It runs at an even pace although the machine's clock may be set or the
-// machine suspended: the loop then shifts all its times ([loop.shift]), and nothing becomes overdue. Its times have no
-// monotonic part: a record of them is complete.
+// clock is read once a round. It runs at an even pace although the machine's clock may be set or the machine suspended:
+// the loop then shifts all its times ([loop.shift]), and nothing becomes overdue. Its times have no monotonic part.
 type clock struct {
 	began time.Time // with its monotonic part
 	base  time.Time // the wall-clock time that began stands for
 }
 
-// mostOff is the largest tolerated difference to the machine's clock, which NTP adjusts all the time.
+// mostOff is tolerated: NTP adjusts the machine's clock all the time.
 const mostOff = 250 * time.Millisecond
 
 func newClock() clock {
@@ -206,7 +203,7 @@ func newClock() clock {
 	return clock{began: now, base: now.Round(0)}
 }
 
-// read returns the time in whole microseconds, and by how much the machine's clock was set since the last read.
+// read returns whole microseconds, and by how much the machine's clock was set since the last read.
 func (c *clock) read() (now time.Time, step time.Duration) {
 	t := time.Now()
 	now = c.base.Add(t.Sub(c.began))
@@ -248,7 +245,7 @@ func move(d time.Duration, times ...*time.Time) {
 	}
 }
 
-// kindDecision is the record kind of decisions. Those of inputs are the names of their types.
+// kindDecision is the record kind of decisions. Inputs have their types' names.
 const kindDecision = "decision"
 
 var inputs = func() map[string]reflect.Type {
@@ -282,7 +279,7 @@ func (a *loop) startRecorder() (end func()) {
 	}
 }
 
-// begin begins to record a round, preceded by a new segment if one is due.
+// begin may be preceded by a new segment.
 func (r *round) begin(a *loop, now time.Time, step time.Duration) {
 	if r.rec == nil {
 		return
@@ -321,7 +318,7 @@ func (r *round) end() {
 	}
 }
 
-// CopyRecord writes the whole record to w. If nothing is recorded it returns an *[api.Error] with status 404.
+// CopyRecord writes the record to w. If nothing is recorded it returns an *[api.Error] with status 404.
 func (a *Autoscaler) CopyRecord(w io.Writer) error {
 	if a.round.rec == nil {
 		return api.Errorf(http.StatusNotFound, "", "nothing is recorded here: its record was switched off")

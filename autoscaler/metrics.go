@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// metrics are the autoscaler's metrics. Levels are read from the loop at each collection.
+// Levels are read from the loop at each collection.
 type metrics struct {
 	a         *Autoscaler
 	decisions *prometheus.CounterVec
@@ -24,7 +24,6 @@ type metrics struct {
 	replicas                                             replicas
 }
 
-// came counts the instances that became awake, and those of them by a hot wake.
 type came struct{ all, hot int }
 
 func placement(f *api.Function) string {
@@ -61,7 +60,7 @@ func newMetrics(a *Autoscaler) *metrics {
 }
 
 func (m *metrics) register(r prometheus.Registerer) {
-	m.decisions.WithLabelValues(string(decide.Fail)) // present from the beginning: the first one is an increase
+	m.decisions.WithLabelValues(string(decide.Fail)) // the first one is an increase
 	r.MustRegister(m.decisions, m.plan, m.wake, m)
 }
 
@@ -109,7 +108,7 @@ type levels struct {
 	usage     []admin.UsageRow
 }
 
-// Collect implements [prometheus.Collector]. It leaves the levels out if the loop does not answer within a second.
+// Collect implements [prometheus.Collector]. The loop has a second to answer.
 func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

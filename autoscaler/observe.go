@@ -18,22 +18,20 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// PutFunction declares a function, or replaces its declaration. If what an instance runs has changed, new instances
-// replace the existing ones. It does not block.
+// PutFunction declares a function. If what an instance runs has changed, new instances replace the existing ones.
 func (a *Autoscaler) PutFunction(spec api.Function) { a.put(&functionPut{Spec: spec}) }
 
-// withoutBounds returns the part of f that a start can fail by. In a cluster the bounds and idle times change because
-// starts fail.
+// withoutBounds returns the part of f that a start can fail by. In a cluster the rest changes because starts fail.
 func withoutBounds(f api.Function) api.Function {
 	f.MinScale, f.MaxScale, f.SleepAfter, f.UnloadAfter = 0, 0, 0, 0
 	return f
 }
 
-// RemoveFunction stops all instances of a function and forgets it. It does not block.
+// RemoveFunction stops all instances of a function and forgets it.
 func (a *Autoscaler) RemoveFunction(name api.FunctionName) { a.put(&functionRemoved{Name: name}) }
 
-// SetDevices replaces the memories that the autoscaler allocates, the host's first. Instances on a GPU that its node has
-// lost end. A list that [Config.Validate] would refuse is logged and ignored. It does not block.
+// SetDevices replaces the memories to allocate, the host's first. Instances on a GPU that its node has lost end. A list
+// that [Config.Validate] would refuse is ignored.
 func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 	devices = slices.Clone(devices)
 	if err := checkDevices(devices); err != nil {
@@ -43,7 +41,7 @@ func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 	a.put(&devicesSet{Devices: devices})
 }
 
-// renamed returns ids with each renamed device under its new name. It does not write to ids.
+// renamed does not write to ids.
 func renamed(ids []api.DeviceID, now map[api.DeviceID]api.DeviceID) []api.DeviceID {
 	for k, id := range ids {
 		if _, found := now[id]; found {
@@ -59,12 +57,12 @@ func renamed(ids []api.DeviceID, now map[api.DeviceID]api.DeviceID) []api.Device
 	return ids
 }
 
-// ObserveInstance takes in an instance's report. Reports may be repeated, late and out of order. It does not block.
+// ObserveInstance takes in a report. Reports may be repeated, late and out of order.
 func (a *Autoscaler) ObserveInstance(s api.InstanceStatus) {
 	a.put(&instanceReported{Status: plain(s)})
 }
 
-// plain returns s with the precision that is recorded: a replay sees the same.
+// plain has the precision that is recorded.
 func plain(s api.InstanceStatus) api.InstanceStatus {
 	s.Since = s.Since.Truncate(time.Microsecond)
 	if s.Load != nil {
@@ -81,7 +79,7 @@ func thousandth(v float64) float64 {
 	return math.Float64frombits(math.Float64bits(v) &^ digits)
 }
 
-// ObserveDemand takes in the demand that one activator sees for one function. It does not block.
+// ObserveDemand takes in what one activator sees of one function.
 func (a *Autoscaler) ObserveDemand(d api.Demand) {
 	d.At, d.LastRequest = d.At.Truncate(time.Microsecond), d.LastRequest.Truncate(time.Microsecond)
 	d.OldestAge = d.OldestAge.Truncate(time.Microsecond)
@@ -100,7 +98,7 @@ func judgement(r *rhythm.Rhythm) string {
 	return fmt.Sprintf("%s; that was %s; %s, and %s", v.Window, verdict, r.Scored(), score)
 }
 
-// ObserveWoken takes in an activator's trace of a wake. It does not block.
+// ObserveWoken takes in an activator's trace of a wake.
 func (a *Autoscaler) ObserveWoken(o api.WakeTrace) {
 	a.do(func() {
 		f := a.functions[o.Function]
@@ -115,15 +113,14 @@ func (a *Autoscaler) ObserveWoken(o api.WakeTrace) {
 	})
 }
 
-// NotePodSteps adds Kubernetes' steps for an instance, like [wakeStore.PodSteps]. It does not block.
+// NotePodSteps is [wakeStore.PodSteps].
 func (a *Autoscaler) NotePodSteps(name api.FunctionName, pod api.InstanceID, path api.Path, steps ...waketrace.Step) {
 	a.wakes.PodSteps(name, pod, path, steps...)
 }
 
-// WakeTraces returns the last wakes of a function, the newest last. It does not block.
+// WakeTraces returns the last wakes of a function, the newest last.
 func (a *Autoscaler) WakeTraces(name api.FunctionName) []api.WakeTrace { return a.wakes.List(name) }
 
-// mostLate is how late an event may come after a newer one.
 const mostLate = 30 * time.Second
 
 func (a *loop) merge(s api.InstanceStatus, now time.Time) {
@@ -133,7 +130,7 @@ func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 	}
 	switch {
 	case i == nil && s.State == api.Gone:
-		a.tombstones.Add(s.Instance, tombstone.Final, time.Time{}) // the Start call may be about to return this ID
+		a.tombstones.Add(s.Instance, tombstone.Final, time.Time{}) // Start may be about to return this ID
 		return
 	case i == nil && a.tombstones.Holds(s.Instance, 0, now):
 		return
@@ -175,7 +172,7 @@ func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 		if changed {
 			i.Settles = now.Add(firstSettleTime)
 		}
-	case changed && s.State == api.Asleep && s.Memory.Host > 0 && s.Memory.Host == old.Memory.Host: // it still reports the memory that it used awake
+	case changed && s.State == api.Asleep && s.Memory.Host > 0 && s.Memory.Host == old.Memory.Host: // it reports what it used awake
 		i.Settles = now.Add(settleTime)
 	case changed || s.Memory != old.Memory || s.Measuring != old.Measuring:
 		i.Settles = time.Time{}
@@ -190,15 +187,14 @@ func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 	i.f.Observe(now)
 }
 
-// noteUnloaded records whether a sleeper has to load. Its process may end while it sleeps.
+// noteUnloaded records whether a sleeper has to load: its process may end.
 func (i *instance) noteUnloaded() {
 	if i.Status.State == api.Asleep {
 		i.Unloaded = i.f.Spec.Unloaded(i.Status)
 	}
 }
 
-// exceeds reports an instance that uses more host memory than its function declares, each time that it has grown by a
-// tenth.
+// exceeds reports host memory above the declared amount, each time that it has grown by a tenth.
 func (a *loop) exceeds(i *instance, now time.Time) {
 	f, uses := i.f, i.Status.Memory.Host
 	declared := f.Spec.Memory.Host
@@ -211,8 +207,7 @@ func (a *loop) exceeds(i *instance, now time.Time) {
 	a.tell(d)
 }
 
-// settleTime limits the measurement of a sleeper, firstSettleTime that of its GPUs if no sleeper of its function has
-// been measured.
+// settleTime limits the measurement of a sleeper, firstSettleTime that of its GPUs if none was measured before.
 const (
 	settleTime      = 300 * time.Millisecond
 	firstSettleTime = 3 * time.Second
@@ -241,8 +236,7 @@ func (a *loop) adopt(s api.InstanceStatus, now time.Time) {
 	a.log.Info("an instance is adopted", "function", s.Function, "instance", s.Instance, "state", s.State)
 }
 
-// noteOrders takes in the epoch in an instance's new status. One that has forgotten its epoch may obey any earlier
-// order.
+// noteOrders takes in the epoch of a new status. An instance that has forgotten it may obey any earlier order.
 func (a *loop) noteOrders(i *instance, old api.InstanceStatus, now time.Time) {
 	s := i.Status
 	if a.calls.epochs.Beyond(s.Epoch) {
@@ -261,7 +255,7 @@ func (a *loop) noteOrders(i *instance, old api.InstanceStatus, now time.Time) {
 	i.Grant = decide.SettleGrant(i.Grant, s)
 }
 
-// deposedAfter is far longer than a leader keeps running after it lost its lease.
+// deposedAfter is longer than a leader keeps running without its lease.
 const deposedAfter = 30 * time.Second
 
 // assumeGranted reserves memory for an instance to be awake until it has seen a later epoch.
@@ -340,10 +334,10 @@ func because(message string) string {
 	return ": " + message
 }
 
-// mostMisses is the number of consecutive unanswered probes after which an instance counts as lost.
+// mostMisses in a row make an instance count as lost.
 const mostMisses = 3
 
-// probe polls instances of f that have been silent for too long. It returns the time when the next poll is due.
+// probe returns the time when the next poll of f's silent instances is due.
 func (a *loop) probe(f *function, now time.Time) (next time.Time) {
 	for _, known := range f.Instances {
 		i := a.instances[known.Status.Instance]
@@ -359,7 +353,6 @@ func (a *loop) probe(f *function, now time.Time) (next time.Time) {
 	return next
 }
 
-// matters reports whether requests or a change under way depend on i's state.
 func (i *instance) matters() bool {
 	switch i.Status.State {
 	case api.Awake:

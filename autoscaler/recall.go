@@ -10,18 +10,18 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 )
 
-// Memory returns what an earlier process learned of functions. The owner loop calls it; it must not block.
+// Memory returns what an earlier process learned. It must not block: the owner loop calls it.
 type Memory interface {
 	// Recall returns what was learned of a function that runs the same.
 	Recall(f api.Function) Times
 }
 
-// Times are measured durations, 0 if not measured, and the rhythm of a function's requests.
+// Times are 0 if not measured.
 type Times struct {
 	Load  time.Duration                    `json:"load,omitempty"`
 	Wake  [api.Suspended + 1]time.Duration `json:"wake"`
 	Sleep time.Duration                    `json:"sleep,omitempty"`
-	// FirstSleep is the first sleep of a process, if a later one was measured, too.
+	// FirstSleep is a process's, if a later one was measured, too.
 	FirstSleep time.Duration `json:"firstSleep,omitempty"`
 	// Rhythm is [rhythm.Rhythm.Text].
 	Rhythm string `json:"rhythm,omitempty"`
@@ -48,7 +48,6 @@ func (t Times) experience() (e inventory.Experience) {
 	return e
 }
 
-// recallRhythm gives f the rhythm learned earlier, unless it has learned one since.
 func (a *loop) recallRhythm(f *function, t Times) {
 	if t.Rhythm == "" || f.Rhythm != nil || f.Spec.NoPrewake {
 		return
@@ -61,8 +60,8 @@ func (a *loop) recallRhythm(f *function, t Times) {
 	f.Rhythm = r
 }
 
-// Rhythms returns the learned rhythms, for a [Memory] to keep: [rhythm.Rhythm.Text] by function. It blocks until
-// [Autoscaler.Run] runs; after Run has ended it returns the last state.
+// Rhythms returns [rhythm.Rhythm.Text] by function, for a [Memory] to keep. After Run has ended it returns the last
+// state.
 func (a *Autoscaler) Rhythms() map[api.FunctionName]string {
 	learned, err := ask(context.Background(), a, a.rhythms)
 	if err != nil {
@@ -88,7 +87,6 @@ func (a *loop) rhythms() map[api.FunctionName]*rhythm.Rhythm {
 	return learned
 }
 
-// foretold describes the next predicted request for f, and how reliable the prediction is.
 func (a *loop) foretold(f *function) string {
 	r := f.Rhythm
 	if r == nil || f.Spec.NoPrewake {

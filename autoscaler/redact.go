@@ -13,10 +13,9 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// redactor removes from a record what may be a secret or a user's text and no decision depends on. Commands,
-// environments and model references are only ever compared: they become digests with a key that is not kept. So does
-// output of runtimes, also where a decision repeats it. A replay gives the same decisions. It is safe for concurrent
-// use.
+// redactor removes from a record what may be a secret or a user's text. Commands, environments and model references are
+// only ever compared: they become digests with a key that is not kept. So does output of runtimes, also where a decision
+// repeats it. It is safe for concurrent use.
 type redactor struct {
 	key [32]byte
 
@@ -33,7 +32,7 @@ func newRedactor() *redactor {
 // printed precedes a runtime's output in messages of instances.
 const printed = "; its last output:"
 
-// mostPrinted is the size at which now moves to before: at least as many texts are known.
+// mostPrinted is the size at which now moves to before.
 const mostPrinted = 512
 
 func (r *redactor) digest(text string) string {
@@ -61,7 +60,7 @@ func (r *redactor) message(text string) string {
 	return text[:at] + r.learn(text[at:])
 }
 
-// learn returns the replacement of a text that begins with printed.
+// learn replaces a text that begins with printed.
 func (r *redactor) learn(text string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,7 +163,6 @@ func (r *redactor) input(in input) input {
 	return in
 }
 
-// learnAll learns the output of runtimes in s, before a decision repeats it.
 func (r *redactor) learnAll(s *saved) {
 	for k := range s.Functions {
 		f := &s.Functions[k]

@@ -16,8 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// Replay replays one segment of a record with the code that decides in production. It has no effects and reads no clock.
-// It is not safe for concurrent use.
+// Replay replays one segment of a record with the code that decides in production, without effects or a clock. It is not
+// safe for concurrent use.
 type Replay struct {
 	a       *Autoscaler
 	in      *flight.Reader
@@ -29,8 +29,7 @@ type Replay struct {
 
 // Round is one round of a replay.
 type Round struct {
-	At time.Time
-	// Decided are the decisions of the replay, Recorded those of the record.
+	At                time.Time
 	Decided, Recorded []api.Decision
 	Seen              Seen
 }
@@ -41,7 +40,7 @@ type Seen struct {
 	Used    []Used
 }
 
-// Used is the usage of a function through one activator, as totals; see [api.Usage].
+// Used is the usage of a function through one activator, as totals.
 type Used struct {
 	Function  api.FunctionName
 	Activator string
@@ -75,7 +74,7 @@ func NewReplay(s *flight.Segment) (r *Replay, err error) {
 	return r, nil
 }
 
-// Peek returns the time of the next round without replaying it. Its errors are those of Next.
+// Peek returns the time of the next round. Its errors are those of Next.
 func (r *Replay) Peek() (time.Time, error) {
 	if r.peeked {
 		return r.next.At, nil
@@ -89,8 +88,8 @@ func (r *Replay) Peek() (time.Time, error) {
 	return r.next.At, err
 }
 
-// Next replays the next round. It returns [io.EOF] at the end. After any other error nothing more can be replayed; a
-// record that no loop could have written is such an error.
+// Next replays the next round. It returns [io.EOF] at the end. After any other error, such as a record that no loop
+// could have written, nothing more can be replayed.
 func (r *Replay) Next() (round Round, err error) {
 	defer func() {
 		if broken := recover(); broken != nil {
@@ -148,7 +147,7 @@ func (r *Replay) Now() time.Time { return r.a.now }
 // Devices returns the devices after the last round.
 func (r *Replay) Devices() []inventory.Device { return r.a.topology.Devices() }
 
-// Ledger returns what [Autoscaler.Devices] would have returned after the last round.
+// Ledger returns the account of each device after the last round.
 func (r *Replay) Ledger() []admin.Device { return r.a.account() }
 
 // Declared returns the number of declared functions.
@@ -161,7 +160,7 @@ func (r *Replay) Declared() (n int) {
 	return n
 }
 
-// Functions returns the declared functions after the last round, by name.
+// Functions returns the declared functions, by name.
 func (r *Replay) Functions() (list []admin.Function) {
 	for _, f := range r.a.order {
 		if !f.Undeclared {
@@ -173,7 +172,7 @@ func (r *Replay) Functions() (list []admin.Function) {
 	return list
 }
 
-// Why returns what [Autoscaler.Why] would have returned after the last round.
+// Why returns the last decisions on a function.
 func (r *Replay) Why(name api.FunctionName) []api.Decision {
 	if f := r.a.functions[name]; f != nil {
 		return f.decisions
@@ -181,7 +180,6 @@ func (r *Replay) Why(name api.FunctionName) []api.Decision {
 	return nil
 }
 
-// check rejects a state that no loop can have.
 func (s *saved) check() error {
 	for k, f := range s.Functions {
 		name := f.Function.Spec.Name
@@ -197,8 +195,7 @@ func (s *saved) check() error {
 	return nil
 }
 
-// Held returns the number of GPUs with an instance that does not sleep, and of hosts with such an instance without a
-// GPU.
+// Held returns the number of GPUs with an instance that does not sleep, and of hosts with one without a GPU.
 func (r *Replay) Held() (gpus, hosts int) {
 	held := make(map[api.DeviceID]bool)
 	for _, i := range r.a.instances {

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/tombstone"
 )
 
-// saved is the loop's whole state between two rounds. A segment of a record begins with it.
+// saved is the loop's state between two rounds, with which a segment begins.
 type saved struct {
 	Config Config
 	Now    time.Time
@@ -57,7 +57,6 @@ type (
 	}
 )
 
-// hidden has the fields of a status that JSON leaves out.
 type hidden struct {
 	Candidates []string      `json:",omitempty"`
 	Spare      api.Requests  `json:",omitempty"`
@@ -84,10 +83,10 @@ func (h *hidden) restore(s *api.InstanceStatus) {
 	}
 }
 
-// mostSavedDecisions bounds the decisions at the start of a segment, over all functions.
+// mostSavedDecisions is over all functions.
 const mostSavedDecisions = 20000
 
-// save returns the loop's state. It shares nothing that the loop changes.
+// save shares nothing that the loop changes.
 func (a *loop) save() *saved {
 	s := &saved{
 		Config: a.cfg, Now: a.now, Devices: slices.Clone(a.topology.Devices()), Rooms: a.rooms, Unmanaged: a.unmanaged, Elastic: a.elastic, Others: maps.Clone(a.others),
@@ -130,7 +129,7 @@ func (a *loop) saveFunction(f *function, decisions int) savedFunction {
 	return s
 }
 
-// restore sets the state of a, which must be new and made with s.Config and s.Devices.
+// restore needs a new loop, made with s.Config and s.Devices.
 func (a *loop) restore(s *saved) {
 	a.now, a.others, a.calls.epochs, a.stopping, a.calls.last = s.Now, s.Others, s.Epochs, s.Stopping, s.LastCall
 	if s.Counter != nil {

@@ -31,23 +31,23 @@ type instance struct {
 	decide.Instance
 	tracked
 	f *function
-	// span is of the call under way; nil: the call belongs to no wake.
+	// span may be nil: the call belongs to no wake.
 	span *waketrace.Span
 }
 
-// tracked holds what the loop keeps of an instance and plans do not read.
+// tracked is what plans do not read.
 type tracked struct {
 	Epoch uint64 // the highest given out
-	// Reported is set by the instance's first report; before it, Status is made up.
+	// Reported: before its first report, Status is made up.
 	Reported         bool
 	UnansweredFences int
-	// Faulted says that the failure of the present start or wake has been counted.
+	// Faulted: the failure of the present start or wake has been counted.
 	Faulted bool
-	// Heard is when it last reported or was polled, Misses how often it did not answer in a row.
+	// Heard is when it last reported or was polled; Misses are in a row.
 	Heard   time.Time
 	Misses  int
 	Probing bool
-	// AdaptersKnown says that Adapters are those of the start or of the last successful call.
+	// AdaptersKnown: Adapters are those of the start or of the last successful call.
 	AdaptersKnown   bool
 	Adapters        []api.Adapter
 	Telling         bool
@@ -66,7 +66,6 @@ func (a *loop) record(name api.FunctionName) *function {
 	return f
 }
 
-// forgetFunction drops f's record if it is undeclared and has no instances.
 func (a *loop) forgetFunction(f *function) {
 	if !f.Undeclared || len(f.Instances) > 0 {
 		return
@@ -89,7 +88,6 @@ func (a *loop) insert(i *instance) {
 	i.f.Add(&i.Instance)
 }
 
-// dropInstance forgets an instance that is gone for good.
 func (a *loop) dropInstance(i *instance, now time.Time) {
 	id := i.Status.Instance
 	if a.instances[id] != i {
@@ -108,8 +106,8 @@ func (a *loop) dropInstance(i *instance, now time.Time) {
 	a.forgetFunction(i.f)
 }
 
-// rename gives an instance its real ID. An instance with that ID that has reported already replaces i. If that ID is
-// known to be gone, i is dropped as well.
+// rename gives an instance its real ID. An instance with that ID that has reported already replaces i; if it is known to
+// be gone, i is dropped.
 func (a *loop) rename(i *instance, id api.InstanceID, now time.Time) {
 	if id == "" || id == i.Status.Instance {
 		return
@@ -139,7 +137,7 @@ func (a *loop) rename(i *instance, id api.InstanceID, now time.Time) {
 	i.f.Observe(now)
 }
 
-// expire forgets demands that were not repeated, and returns the time when the next one expires.
+// expire returns the time when the next demand expires.
 func (a *loop) expire(f *function, now time.Time) (next time.Time) {
 	changed := false
 	for who, d := range f.demands {
@@ -161,7 +159,7 @@ func (a *loop) expire(f *function, now time.Time) (next time.Time) {
 	return next
 }
 
-// mostRequests and mostTokens bound what one activator can claim: sums don't overflow.
+// So that sums don't overflow.
 const (
 	mostRequests = 1 << 30
 	mostTokens   = 1 << 50
@@ -238,7 +236,7 @@ func (a *loop) tellShare(f api.FunctionName, id api.InstanceID, gpus float64) {
 	a.cfg.Hold(f, id, gpus)
 }
 
-// common redistributes the cost of a file that several instances of a node have mapped.
+// common redistributes the cost of a file that a node's instances have mapped.
 func (a *loop) common(node string, shared api.SharedMemory) {
 	if shared.File == "" {
 		return
@@ -258,7 +256,7 @@ func (a *loop) common(node string, shared api.SharedMemory) {
 	decide.Share(among)
 }
 
-// share redistributes the cost of the file that i shares with others, and of the one that it shared before.
+// share redistributes the cost of the file that i shares, and of the one that it shared before.
 func (a *loop) share(i *instance, old api.InstanceStatus) {
 	s := i.Status
 	if s.Shared == old.Shared && s.Node == old.Node && s.Memory.Host == old.Memory.Host {
@@ -273,12 +271,12 @@ func (a *loop) share(i *instance, old api.InstanceStatus) {
 	a.common(s.Node, s.Shared)
 }
 
-// complete corrects a status and fills in what its instance did not measure; old is the previous status. What a sleeping
-// process keeps of each GPU is, in this order:
+// complete fills in what an instance did not measure; old is the previous status. What a sleeping process keeps of each
+// GPU is, in this order:
 //
 //  1. measured by the instance
 //  2. the GPU's use that its runtime reported as it fell asleep, less what others hold
-//  3. known from this sleep, or from the last sleep of the function
+//  3. known from this sleep, or from the function's last
 //  4. as much as awake, while the instance measures it
 //  5. [assumedResidue]
 func (a *loop) complete(f *function, s *api.InstanceStatus, old api.InstanceStatus) {
@@ -335,8 +333,8 @@ func (a *loop) smallest(devices []api.DeviceID) api.Bytes {
 	return least
 }
 
-// rest returns what a sleeper holds of its GPUs, from the fullest GPU's use that its runtime has just reported; 0:
-// unknown. All other instances there must sleep: theirs is subtracted.
+// rest returns what a sleeper holds of its GPUs, from the fullest one's reported use; 0: unknown. All other instances
+// there must sleep: theirs is subtracted.
 func (a *loop) rest(s, old api.InstanceStatus) api.Bytes {
 	if s.DeviceUse <= 0 || old.State == api.Asleep && s.DeviceUse == old.DeviceUse || s.DeviceUse > a.smallest(s.Devices) {
 		return 0
@@ -361,9 +359,8 @@ func (a *loop) rest(s, old api.InstanceStatus) api.Bytes {
 	return rest
 }
 
-// doubt is called when i failed to come up for lack of GPU memory. It ends the sleepers beside i whose residue is only
-// assumed: the same assumption would fail another start. Sleepers with a grant stay, since memory for them to be awake
-// is reserved.
+// doubt ends the sleepers beside i, which found too little GPU memory, whose residue is only assumed: it would fail
+// another start. Sleepers with a grant stay: their memory awake is reserved.
 func (a *loop) doubt(i *instance) {
 	for _, s := range a.instances {
 		if s == i || s.Status.State != api.Asleep || !s.Status.Memory.Assumed || s.f.Spec.DualPods || s.Grant.Instance != "" ||

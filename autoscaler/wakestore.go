@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	keptAttempts = 4    // of a function, with their spans: reports of several wakes may cross
+	keptAttempts = 4    // with their spans: reports of several wakes may cross
 	keptWakes    = 32   // of a function
 	allWakes     = 2048 // of all together
 )
 
 // wakeStore keeps the traces of the last wakes, and counts them. A record has three parts:
 //
-//  1. the autoscaler's work, which Demand begins for a request, or Startup and Room if no request asked for it
-//  2. the instance's steps, once it is awake (Awake), and Kubernetes' steps for the pod (PodSteps)
-//  3. the activator's report, which comes last (Woken), if a request asked for it
+//  1. the autoscaler's work, which Demand begins for a request, or Startup and Room without one
+//  2. the instance's steps (Awake), and Kubernetes' for the pod (PodSteps)
+//  3. the activator's report, which comes last (Woken)
 //
 // It is safe for concurrent use, and no call blocks.
 type wakeStore struct {
@@ -35,7 +35,7 @@ type wakeStore struct {
 	all       []*wake // in the order in which they came
 }
 
-// newWakes returns a store. e and registry may be nil.
+// newWakes' e and registry may be nil.
 func newWakes(e *waketrace.Exporter, registry prometheus.Registerer) *wakeStore {
 	s := &wakeStore{
 		tracer: waketrace.NewTracer(e), functions: make(map[api.FunctionName][]*wake),
@@ -54,7 +54,7 @@ func newWakes(e *waketrace.Exporter, registry prometheus.Registerer) *wakeStore 
 	return s
 }
 
-// add adds a wake, and drops the oldest ones. The caller holds mu.
+// The caller holds mu.
 func (s *wakeStore) add(w *wake) *wake {
 	of := append(s.functions[w.function], w)
 	if n := len(of) - keptAttempts; n > 0 && of[n-1].done {
@@ -71,7 +71,7 @@ func (s *wakeStore) add(w *wake) *wake {
 	return w
 }
 
-// find returns the last wake of a function for which is returns true. The caller holds mu.
+// find returns a function's last wake that is. The caller holds mu.
 func (s *wakeStore) find(name api.FunctionName, is func(*wake) bool) *wake {
 	for _, w := range slices.Backward(s.functions[name]) {
 		if is(w) {
@@ -81,7 +81,7 @@ func (s *wakeStore) find(name api.FunctionName, is func(*wake) bool) *wake {
 	return nil
 }
 
-// underWay returns the attempt under way. The caller holds mu.
+// The caller holds mu.
 func (s *wakeStore) underWay(name api.FunctionName) *wake {
 	return s.find(name, func(w *wake) bool { return !w.done })
 }
@@ -100,11 +100,9 @@ func (s *wakeStore) Forget(name api.FunctionName) {
 	delete(s.functions, name)
 }
 
-// mostWay is the longest credible delay of a demand.
 const mostWay = time.Minute
 
-// Demand begins an attempt if requests wait without one, and ends one that no request waits for. waiting is the number
-// at all activators; d is the report of one.
+// Demand begins an attempt if requests wait without one, and ends one that none waits for. waiting is at all activators.
 func (s *wakeStore) Demand(d api.Demand, waiting int, now time.Time) {
 	if d.Trace == "" && waiting > 0 {
 		return
@@ -127,7 +125,7 @@ func (s *wakeStore) Demand(d api.Demand, waiting int, now time.Time) {
 	w.way = w.root.Start(waketrace.Step{Name: spanEvent, Part: api.PartAutoscaler, Began: began, Ended: now}).Trace().Span
 }
 
-// decided returns the attempt that an action belongs to, or begins one that no request asked for. The caller holds mu.
+// decided begins an attempt if none is under way. The caller holds mu.
 func (s *wakeStore) decided(name api.FunctionName, reason string, now time.Time) *wake {
 	w := s.underWay(name)
 	if w == nil {
@@ -161,7 +159,6 @@ func (s *wakeStore) Startup(name api.FunctionName, id api.InstanceID, asleep boo
 	return up.call, up.told().Trace()
 }
 
-// Room begins the end or sleep of an instance that makes room for a function.
 func (s *wakeStore) Room(name api.FunctionName, victim api.InstanceID, reason string, now time.Time) *waketrace.Span {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +175,6 @@ func (s *wakeStore) Rename(name api.FunctionName, from, to api.InstanceID) {
 	}
 }
 
-// Gone ends the startup of an instance that was never awake.
 func (s *wakeStore) Gone(name api.FunctionName, id api.InstanceID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,8 +187,7 @@ func (s *wakeStore) Gone(name api.FunctionName, id api.InstanceID) {
 
 var errGone = errors.New("it is gone")
 
-// PodSteps adds Kubernetes' steps before the report that an instance is awake. path is how it came up, if the binder of
-// pods knows that better.
+// PodSteps comes before Awake. path may be empty: only the binder of pods knows it.
 func (s *wakeStore) PodSteps(name api.FunctionName, pod api.InstanceID, path api.Path, steps ...waketrace.Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +206,7 @@ func (s *wakeStore) PodSteps(name api.FunctionName, pod api.InstanceID, path api
 	}
 }
 
-// Awake records that an instance is awake. The record is shown until the activator's comes.
+// Awake makes a record that is shown until the activator's comes.
 func (s *wakeStore) Awake(st api.InstanceStatus, came api.Path, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,7 +241,7 @@ func (s *wakeStore) Awake(st api.InstanceStatus, came api.Path, now time.Time) {
 	w.into(w.record, w.heard, w.record.Whole())
 }
 
-// Woken takes in an activator's trace of a wake; came is empty if the instance is gone again.
+// Woken takes in an activator's record; came is empty if the instance is gone again.
 func (s *wakeStore) Woken(o api.WakeTrace, came api.Path, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -321,12 +316,12 @@ func checkWake(event string, o *api.WakeTrace) error {
 	return nil
 }
 
-// wake is the state of one wake. Its attempt is the autoscaler's part.
+// wake is one wake. Its attempt is the autoscaler's part.
 type wake struct {
 	function  api.FunctionName
 	trace     string
 	record    *api.WakeTrace  // nil: not known yet
-	root      *waketrace.Span // of the attempt; nil: it was not ours, or is long over
+	root      *waketrace.Span // nil: the attempt was not ours, or is long over
 	own       bool            // no request asked for it
 	activator string          // that reported the demand
 	sent      time.Time       // by the activator's clock
@@ -334,7 +329,7 @@ type wake struct {
 	way       string // the ID of the span of the demand's delivery
 	acted     bool
 	freed     bool // another instance had to go or to sleep for it
-	done      bool // an instance is awake, or no request waits any more
+	done      bool // an instance is awake, or no request waits
 	startups  []*startup
 	path      api.Path // of the instance that came up
 	bound     api.Path // the same, from the binder of pods
@@ -349,7 +344,7 @@ type startup struct {
 	over        bool            // awake, or gone
 }
 
-// told returns the span that the instance is told, the parent of its steps.
+// told is the parent of the instance's steps.
 func (up *startup) told() *waketrace.Span { return cmp.Or(up.start, up.call) }
 
 // of returns the unfinished startup of an instance.
@@ -368,8 +363,8 @@ func (w *wake) pathOf(came api.Path) api.Path {
 	return cmp.Or(w.path, w.bound, came)
 }
 
-// into adds the spans of w to o, whose beginning is at zero by our clock, within the span within. Spans of other
-// instances that came up are left out; making room, and earlier failures, are part of o's wake.
+// into adds the spans of w to o, which begins at zero by our clock. Spans of other instances that came up are left out,
+// but not making room and earlier failures.
 func (w *wake) into(o *api.WakeTrace, zero time.Time, within api.Span) {
 	others := map[string]bool{w.way: true}
 	for _, s := range w.root.Wake().Spans(zero, within) {
@@ -388,8 +383,7 @@ func (w *wake) into(o *api.WakeTrace, zero time.Time, within api.Span) {
 	}
 }
 
-// aside adds the spans of w to the activator's record. The demand's delay is the difference of two machines' clocks: an
-// impossible value counts as none.
+// aside adds the spans of w to the activator's record. An impossible difference of the machines' clocks counts as none.
 func (w *wake) aside(o *api.WakeTrace) {
 	within := o.Whole()
 	if k := slices.IndexFunc(o.Spans, func(s api.Span) bool { return s.Name == api.SpanHold }); k >= 0 {
@@ -419,31 +413,31 @@ const (
 	PathWarm      api.Path = "warm" // a runtime was started in an existing instance
 	PathCold      api.Path = "cold"
 	PathColdFreed api.Path = "cold-freed" // after another was stopped or put to sleep
-	pathAwake     api.Path = "awake"      // an instance was up but accepted nothing at that moment
+	pathAwake     api.Path = "awake"      // up, but accepted nothing at that moment
 )
 
 const (
 	spanEvent    = "event"          // from the activator's sending to the autoscaler's receiving
 	spanDecision = "decision"       // from the demand until the autoscaler acts
 	spanVictim   = "victim's sleep" // with the victim's draining
-	spanStart    = "start call"     // until there is a process, or Kubernetes was asked for a pod
+	spanStart    = "start call"     // until there is a process, or a pod was asked for
 	spanStartup  = "start"          // until the instance is awake
 
 	SpanWrite = "API write"
 
-	// With dual pods, of the pod that claims the devices.
+	// With dual pods, the claiming pod.
 	SpanCreated   = "pod created"
 	SpanScheduled = "scheduled"
 	SpanStarted   = "started"
 
 	// Dual pods.
 	SpanBound    = "bound"
-	SpanMade     = "server pod made" // after the pods that had to go first have ended
-	SpanServerUp = "server pod up"   // until its function reports
+	SpanMade     = "server pod made"
+	SpanServerUp = "server pod up" // until its function reports
 	SpanReady    = "ready"
 )
 
-// stepLabels are the steps that metrics have labels for.
+// stepLabels are for metrics.
 var stepLabels = map[string]string{
 	api.SpanHold: "hold", spanEvent: "event", spanDecision: "decision", spanVictim: "victim_sleep", api.SpanWake: "wake_call",
 	spanStart: "start_call", spanStartup: "start", api.SpanDispatch: "dispatch", api.SpanFirstToken: "first_token",
