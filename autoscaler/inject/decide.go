@@ -26,15 +26,15 @@ type verdict struct {
 
 type plan struct {
 	container int
-	// flags are the function's own, words the command after "--".
+	// words follow "--".
 	flags, words []string
-	// serves says that the server keeps the container's port, and the function uses another one.
+	// serves: the server keeps the container's port, and the function uses another one.
 	serves bool
-	// everything says that the kubelet's probes ask the server itself, through the function.
+	// everything: the kubelet's probes ask the server itself, through the function.
 	everything bool
 }
 
-// program describes how a kind of model server is started by default.
+// program is how a kind of model server is started by default.
 type program struct {
 	words [][]string        // possible command prefixes, before its options
 	model []string          // its options for the model
@@ -58,7 +58,6 @@ var programs = map[string]program{
 	api.RuntimeRayServe: {words: [][]string{{"serve", "run"}}},
 }
 
-// repositories are the last parts of the names of model servers' own images.
 var repositories = map[string]string{
 	"vllm-openai": api.RuntimeVLLM, "vllm-openai-cpu": api.RuntimeVLLM, "sglang": api.RuntimeSGLang, "ollama": api.RuntimeOllama,
 	"llama.cpp": api.RuntimeLlamaCpp, "ray": api.RuntimeRayServe, "ray-llm": api.RuntimeRayServe, "ray-ml": api.RuntimeRayServe,
@@ -111,7 +110,6 @@ func decide(ctx context.Context, pod *corev1.Pod, annotations map[string]string,
 // labelFunction marks an image whose own program is a function under another name.
 const labelFunction = "dev.rouse.function"
 
-// servingContainer returns the index of the container that Knative sends requests to, or -1.
 func servingContainer(pod *corev1.Pod) int {
 	return slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool {
 		return c.Name != queueProxy && portOf(&c) != 0
@@ -196,7 +194,6 @@ func (w *wrapping) plan() (*plan, error) {
 	return p, nil
 }
 
-// line returns the command line that the container would start, as far as known.
 func (w *wrapping) line() []string {
 	c := w.container
 	switch {
@@ -238,7 +235,7 @@ func (p program) begins(line []string) (own, options []string, begins bool) {
 	return nil, nil, false
 }
 
-// server wraps a model server whose options the function knows: the function starts it, with options of its own.
+// server wraps a model server that the function starts with options of its own.
 func (w *wrapping) server(s program, line []string, model bool) (*plan, error) {
 	p := &plan{}
 	own, options, begins := s.begins(line)
@@ -267,7 +264,7 @@ func (w *wrapping) server(s program, line []string, model bool) (*plan, error) {
 	return p, nil
 }
 
-// told removes from a server's options those that its function gets instead.
+// told moves options from the server to its function.
 func (p program) told(kind string, options []string) (flags, rest []string, model string, err error) {
 	for i := 0; i < len(options); i++ {
 		name, given, has := strings.Cut(options[i], "=")

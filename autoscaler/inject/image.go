@@ -27,14 +27,14 @@ import (
 )
 
 const (
-	// readWithin bounds reading an image's configuration: the API server waits for it.
+	// readWithin: the API server waits for it.
 	readWithin = 6 * time.Second
 	failedFor  = 15 * time.Second
 	mostImages = 1000
-	// mostAnswer bounds each answer of a registry; mostDecoded, the part of it that is decoded.
+	// mostAnswer bounds each answer; mostDecoded, the part of it that is decoded.
 	mostAnswer  = 1 << 20
 	mostDecoded = 64 << 10
-	// mostReads bounds concurrent reads, mostOwn those of one namespace, and mostWaiting those that wait in addition.
+	// mostReads is of all, mostOwn and mostWaiting are of one namespace.
 	mostReads   = 16
 	mostOwn     = 2
 	mostWaiting = 16
@@ -42,7 +42,7 @@ const (
 
 var errBusy = errors.New("too many images are being read: it is tried again with the next pod")
 
-// images reads images' configurations from their registries, and caches them by digest.
+// images reads and caches configurations.
 type images struct {
 	kube      kubernetes.Interface
 	transport http.RoundTripper
@@ -56,7 +56,7 @@ type images struct {
 }
 
 type reading struct {
-	places chan struct{} // semaphore of mostOwn; filled by readers and those that wait for other namespaces
+	places chan struct{} // semaphore of mostOwn; filled by readers and those that wait for others
 	n      int           // readers and waiters
 }
 
@@ -70,7 +70,6 @@ func newImages(kube kubernetes.Interface, transport http.RoundTripper) *images {
 	return &images{kube: kube, transport: transport, places: make(chan struct{}, mostReads), read: map[string]known{}, namespaces: map[string]*reading{}}
 }
 
-// of returns a reader that uses the pod's image pull Secrets.
 func (i *images) of(pod *corev1.Pod, namespace string) reader {
 	return func(ctx context.Context, text string) (*v1.Config, error) {
 		ref, err := name.NewDigest(text)
@@ -161,7 +160,7 @@ func (i *images) keep(key string, k known) {
 	i.read[key] = k
 }
 
-// fetch reads an image's configuration; of one for several architectures the one for ours, or any for Linux.
+// fetch reads an image's configuration; of several the one for our architecture, or any for Linux.
 func (i *images) fetch(ctx context.Context, ref name.Digest, pod *corev1.Pod, namespace string) (*v1.Config, error) {
 	keys, err := i.keychain(ctx, pod, namespace)
 	if err != nil {
@@ -216,7 +215,7 @@ func (i *images) fetch(ctx context.Context, ref name.Digest, pod *corev1.Pod, na
 	return config, nil
 }
 
-// part is a part of a registry's answer that is decoded only if small: decoding may multiply its size.
+// part is decoded only if small: decoding may multiply its size.
 type part json.RawMessage
 
 func (p *part) UnmarshalJSON(text []byte) error {
@@ -297,7 +296,7 @@ func (c *credentials) add(s *corev1.Secret) {
 	}
 }
 
-// Resolve returns the credential for the longest prefix of a repository's name.
+// Resolve returns the credential for the longest prefix.
 func (c credentials) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	for at := r.String(); at != ""; {
 		if auth, found := c[at]; found {

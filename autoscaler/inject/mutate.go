@@ -19,7 +19,7 @@ const (
 	volume    = "rouse-function"
 	folder    = "/.rouse"
 	installed = folder + "/rouse-function"
-	// firstPort is the function's port if the server keeps the container's port, or the next free one.
+	// firstPort is the function's, or the next free one, if the server keeps the container's port.
 	firstPort = 8014
 )
 
@@ -45,10 +45,10 @@ func (p *patch) push(empty bool, value any, path string) {
 	p.set(value, path+"/-")
 }
 
-// proofVolume holds the token by which a pod's function proves to the autoscaler which pod it is.
+// proofVolume holds the token by which a pod proves to the autoscaler which it is.
 const proofVolume = "rouse-proof"
 
-// addProof mounts that token. It changes the pod too: later changes find the lists.
+// addProof changes the pod too: later changes find the lists.
 func (p *patch) addProof(pod *corev1.Pod) {
 	k := servingContainer(pod)
 	if k < 0 || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == proofVolume }) {
@@ -72,7 +72,7 @@ type image struct {
 //
 //  1. A volume, an init container that copies the program there, and the volume's mount.
 //  2. The command.
-//  3. If the server keeps the container's port, the function, Knative's container and the kubelet's probes get another one.
+//  3. If the server keeps its port, the function, Knative's container and the kubelet's probes get another one.
 //  4. Probes ask the function: a sleeping server does not count as dead.
 func mutate(pod *corev1.Pod, p *plan, from image) ([]operation, error) {
 	var out patch
@@ -123,7 +123,7 @@ func mutate(pod *corev1.Pod, p *plan, from image) ([]operation, error) {
 	return out.all, nil
 }
 
-// probed is the HTTP readiness probe that Knative's container sends to the server.
+// probed is the HTTP readiness probe of Knative's container.
 type probed struct {
 	path    string
 	seconds float64
@@ -139,8 +139,7 @@ func probeEvery(flags []string, seconds float64) []string {
 // labelProvider is that of autoscaler/knative, which we need only for this.
 const labelProvider = "rouse.dev/provider"
 
-// renew gives the present image to a provider's pod that was made after a pod with an older one, such as before an
-// upgrade. The policy allows no other.
+// renew gives the present image, as the policy demands, to a provider's pod that was made after a pod with an older one.
 func (p *patch) renew(pod *corev1.Pod, from image) {
 	for k, c := range pod.Spec.InitContainers {
 		if pod.Labels[labelProvider] != "" && c.Name == volume && c.Image != from.name {
@@ -189,7 +188,7 @@ func freePort(pod *corev1.Pod) int32 {
 	}
 }
 
-// tellQueueProxy points Knative's container at the function's port, and returns how it probed the server.
+// tellQueueProxy returns how Knative's container probed the server.
 func (p *patch) tellQueueProxy(pod *corev1.Pod, how *plan, server, port int32) (asked probed, err error) {
 	q := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == queueProxy })
 	if q < 0 {
@@ -212,8 +211,8 @@ func (p *patch) tellQueueProxy(pod *corev1.Pod, how *plan, server, port int32) (
 	return asked, nil
 }
 
-// readiness returns the probe of Knative's container with the function's port. It is one probe, or a list whose first is
-// the serving container's. Unknown fields are kept.
+// readiness returns the probe of Knative's container with the function's port. Of a list the first is the serving
+// container's. Unknown fields are kept.
 func readiness(text string, how *plan, server, port int32) (changed string, asked probed, err error) {
 	var one map[string]any
 	list := []map[string]any{}

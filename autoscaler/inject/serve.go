@@ -41,7 +41,7 @@ const (
 
 // Config configures a replica.
 type Config struct {
-	// Pod is the process's own, whose init container "function" names the image that is brought into others.
+	// Pod is our own, whose init container "function" names the image.
 	Pod string
 	// FunctionImage overrides that image.
 	FunctionImage string
@@ -62,7 +62,7 @@ type server struct {
 	reach  func(ctx context.Context, bundle []byte) error // for tests, in place of the request to the service
 }
 
-// patience is how long to wait for a revision's PodAutoscaler; the API server waits ten seconds.
+// patience is less than the ten seconds that the API server waits.
 const patience = 5 * time.Second
 
 const (
@@ -176,7 +176,7 @@ func (s *server) health(registry *prometheus.Registry) http.Handler {
 
 func answerOK(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) } // the prober may have left
 
-// mostReview bounds the API server's request: a pod has at most 1.5 MiB.
+// mostReview: a pod has at most 1.5 MiB.
 const mostReview = 4 << 20
 
 func (s *server) handler() http.Handler {
@@ -246,7 +246,7 @@ func (s *server) change(ctx context.Context, pod *corev1.Pod, namespace string) 
 }
 
 // isFunction reports whether a revision is of our class. If it names none, it waits for its PodAutoscaler, which Knative
-// creates after the Deployment.
+// creates later.
 func (s *server) isFunction(ctx context.Context, r *servingv1.Revision) (ours bool, err error) {
 	if r.Annotations[config.AnnotationClass] != "" {
 		return config.IsFunction(r.Annotations, nil), nil

@@ -25,10 +25,10 @@ const (
 	dcgmTotal    = "DCGM_FI_DEV_FB_TOTAL" // if enabled among the exporter's counters
 	dcgmUUID     = "UUID"
 	dcgmName     = "modelName"
-	dcgmInstance = "GPU_I_ID" // on a part of a GPU (MIG), which has the UUID of the whole
+	dcgmInstance = "GPU_I_ID" // on a part of a GPU (MIG)
 )
 
-// DCGM reads the memory use of GPUs from DCGM exporters, one on each node.
+// DCGM reads GPUs' use from DCGM exporters, one on each node.
 type DCGM struct {
 	// URLs are such as http://dcgm-exporter:9400/metrics.
 	URLs []string
@@ -50,8 +50,7 @@ func (d DCGM) Validate() error {
 
 const mostMetrics = 16 << 20
 
-// Poll polls all exporters: a name with several addresses, such as a headless Service's, at each of them. It returns the
-// answers even if others failed, with their errors.
+// Poll polls all exporters, at each address of a name. It returns answers together with the errors of others.
 func (d DCGM) Poll(ctx context.Context) (seen []Usage, err error) {
 	timeout := d.Timeout
 	if timeout == 0 {

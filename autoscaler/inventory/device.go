@@ -14,34 +14,33 @@ import (
 // Device is memory that instances share: the host's or one GPU's.
 type Device struct {
 	ID api.DeviceID
-	// Node is its machine; empty if there is only one. A node's host memory has the ID "NODE/host".
+	// Node is empty if there is only one. A node's host memory has the ID "NODE/host".
 	Node string
 	// Name is for display: "NVIDIA L4".
 	Name string
-	// Others is the memory that other processes use; it is never allocated.
+	// Others is what other processes use; it is never allocated.
 	Others api.Bytes
-	// Capacity is the memory that instances may use, all together.
+	// Capacity is what instances may use.
 	Capacity api.Bytes
 	Total    api.Bytes
-	// Was is the previous ID of the device, or of the one that it replaces.
+	// Was is the previous ID, or that of the replaced device.
 	Was api.DeviceID
 }
 
 // Config says what to look for. The zero value finds everything.
 type Config struct {
-	// Memory is the host memory that instances may use. 0: Share of the machine's.
+	// Memory is what instances may use of the host. 0: Share of the machine's.
 	Memory api.Bytes
-	// Share is the part of the host's memory to use if Memory is 0. Default 0.8.
+	// Share is used if Memory is 0. Default 0.8.
 	Share float64
-	// NvidiaSMI is the program that lists GPUs. Default "nvidia-smi"; if it is not installed there are no GPUs.
+	// NvidiaSMI is the program that lists GPUs, if installed. Default "nvidia-smi".
 	NvidiaSMI string
 	NoGPU     bool
 	// Timeout bounds the search. Default 5 s.
 	Timeout time.Duration
 }
 
-// Discover lists the devices of this machine, the host first. If the GPUs can't be read it returns the host together
-// with the error.
+// Discover lists the devices of this machine, the host first, even if the GPUs can't be read.
 func Discover(ctx context.Context, c Config) ([]Device, error) {
 	if c.Share == 0 {
 		c.Share = 0.8
@@ -74,7 +73,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// HostTotal returns the memory of this machine, or of the container if that has less.
+// HostTotal returns the memory of this machine, or of the container.
 func HostTotal() (api.Bytes, error) {
 	m, err := hostMemory()
 	return m.total, err
@@ -101,7 +100,7 @@ func (c Config) host() (Device, error) {
 
 type memory struct{ total, available api.Bytes }
 
-// HostOf returns the ID of the host memory of a node; "" means the only machine.
+// HostOf returns the ID of a node's host memory; "": the only machine.
 func HostOf(node string) api.DeviceID {
 	if node == "" {
 		return api.HostMemory
@@ -112,11 +111,10 @@ func HostOf(node string) api.DeviceID {
 // IsHost reports whether d is the host memory of a machine.
 func (d Device) IsHost() bool { return d.ID == api.HostMemory || d.ID == HostOf(d.Node) }
 
-// Joins reports whether d can be one of n devices of an instance: a process sees only one slice of a GPU (MIG).
+// Joins reports whether d can be one of n devices: a process sees only one slice of a GPU (MIG).
 func (d Device) Joins(n int) bool { return n < 2 || !strings.HasPrefix(string(d.ID), "MIG-") }
 
-// Whole returns the memory that an instance takes of a whole device: its capacity without what others use. If others use
-// much, no instance can have the whole device.
+// Whole returns what an instance takes of a whole device. If others use much, no instance can have it.
 func (d Device) Whole() api.Bytes {
 	if d.Others <= d.Capacity/10 {
 		return d.Capacity - d.Others
@@ -124,25 +122,25 @@ func (d Device) Whole() api.Bytes {
 	return d.Capacity
 }
 
-// Room is the amount that pods may still request on a node. The scheduler counts pods' requests, not their use.
+// Room is what pods may still request on a node: the scheduler counts requests, not use.
 type Room struct {
 	Node string
-	// Free is not requested by any pod; Leaving is requested by pods that are being deleted.
+	// Leaving is requested by pods that are being deleted.
 	Free, Leaving api.Requests
 }
 
-// UnmanagedPod is another's pod that fits on no node, for which sleepers make room, or a sleeper's that must get back
-// requests from its node before it wakes.
+// UnmanagedPod is another's pod that fits on no node, or a sleeper's that must get back requests from its node before it
+// wakes.
 type UnmanagedPod struct {
 	Name string // namespace/name
 	// Function is the sleeper's; empty for another's pod.
 	Function api.FunctionName
-	// Requests are its pod's; for a sleeper, in addition to those that it has.
+	// Requests are, for a sleeper, in addition to those that it has.
 	Requests   api.Requests
 	Candidates []string
 }
 
-// gpuReserve is never allocated on a GPU: contexts and fragmentation take it.
+// gpuReserve is never allocated: contexts and fragmentation take it.
 const gpuReserve = 256 * api.MiB
 
 func (c Config) gpus(ctx context.Context) ([]Device, error) {
@@ -168,7 +166,7 @@ func parseGPUs(out string) ([]Device, error) {
 	return gpus, nil
 }
 
-// mebibytes parses a number of MiB. Devices that share the host's memory print "[N/A]".
+// mebibytes fails for devices that share the host's memory: "[N/A]".
 func mebibytes(s string) (api.Bytes, error) {
 	n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(s), " MiB"), 10, 64)
 	if err != nil || n < 0 || n > 1<<40 {

@@ -10,7 +10,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// hostMemory reads /proc/meminfo and applies the memory limits of this process's control groups.
 func hostMemory() (memory, error) {
 	raw, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -27,7 +26,7 @@ func hostMemory() (memory, error) {
 	return m, nil
 }
 
-// within applies a limit, of which usage is taken, to m; 0: none.
+// within applies a limit, of which usage is taken; 0: none.
 func (m memory) within(limit, usage api.Bytes) memory {
 	if limit <= 0 || limit > m.total {
 		return m
@@ -60,8 +59,8 @@ func parseMeminfo(s string) (memory, error) {
 
 type cgroup struct{ limit, usage string }
 
-// cgroupFiles lists the control groups from the process's own up to root, for version 2 ("0::/path") and version 1
-// ("n:memory:/path"). In a container the path may be the host's; the root replaces it then.
+// cgroupFiles lists the control groups up to root, of version 2 ("0::/path") and 1 ("n:memory:/path"). In a container
+// the path may be the host's.
 func cgroupFiles(root, own string) []cgroup {
 	var files []cgroup
 	for line := range strings.Lines(own) {

@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Usage is the measured use of one GPU or slice of one, by all programs.
+// Usage is the use of one GPU, or slice, by all programs.
 type Usage struct {
 	ID   api.DeviceID
 	Name string
@@ -23,18 +23,18 @@ type Usage struct {
 	Used  api.Bytes
 }
 
-// NewDevice returns the GPU of u while no instance runs on it: what others use now is excluded.
+// NewDevice excludes what others use now: no instance runs on it.
 func (u Usage) NewDevice() Device {
 	return Device{ID: u.ID, Name: u.Name, Total: u.Total, Capacity: max(0, u.Total-u.Used-gpuReserve)}
 }
 
-// Unaccounted returns the part of used that is neither excluded from d's capacity nor held by instances.
+// Unaccounted returns what is neither excluded from d's capacity nor held by instances.
 func (d Device) Unaccounted(used, held api.Bytes) api.Bytes {
 	outside := max(0, d.Total-d.Capacity-gpuReserve) // others' from the beginning
 	return min(max(0, used-outside-held), d.Capacity)
 }
 
-// Poll asks nvidia-smi for the GPUs that exist now and their use. [errors.ErrUnsupported]: there is no nvidia-smi.
+// Poll asks nvidia-smi. [errors.ErrUnsupported]: there is none.
 func (c Config) Poll(ctx context.Context) ([]Usage, error) {
 	c = c.withDefaults()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
@@ -94,11 +94,11 @@ func (c Config) run(ctx context.Context, path string, args ...string) (string, e
 	return string(out), nil
 }
 
-// enabled is the MIG mode of a GPU that is used by its slices only.
+// enabled is the MIG mode of a GPU that is used by slices only.
 const enabled = "Enabled"
 
-// slices returns lines of the slices of GPUs in MIG mode. Of compute instances that share the memory of a GPU instance
-// the first counts.
+// slices returns lines of the slices of GPUs in MIG mode. Of compute instances that share a GPU instance's memory the
+// first counts.
 func (c Config) slices(ctx context.Context, path string) (out string, err error) {
 	list, err1 := c.run(ctx, path, "-L")
 	details, err2 := c.run(ctx, path, "-q", "-x")

@@ -1,7 +1,5 @@
-// Package leader is the autoscaler as a process of a cluster: it elects one leader among its replicas and assembles the
-// leader's parts. A process that has lost the lease ends with an error, and Kubernetes restarts it.
-//
-// The life of a process:
+// Package leader is the autoscaler as a process of a cluster. A process that has lost the lease ends with an error, and
+// Kubernetes restarts it.
 //
 //  1. [Run] serves /healthz, /readyz and /metrics, and takes part in the election.
 //  2. The leader listens, and its pod gets the label that the Service selects. Requests wait at a gate.
@@ -40,23 +38,23 @@ import (
 
 // Config configures a process.
 type Config struct {
-	// Pod is the process's own pod, its identity in the election.
+	// Pod is our own, the identity in the election.
 	Pod string
 	// Listen is the leader's address. Default ":8080".
 	Listen string
-	// MetricsListen is every process's address for /metrics, /healthz and /readyz. Default ":9091".
+	// MetricsListen is for /metrics, /healthz and /readyz of every process. Default ":9091".
 	MetricsListen string
 	Kube          *rest.Config
 	// AllowUntested allows every version of Knative Serving.
 	AllowUntested bool
-	// Sink is a URL that gets a copy of every event (Knative's K_SINK).
+	// Sink gets a copy of every event (Knative's K_SINK).
 	Sink string
 	// SinkOverrides is the JSON of K_CE_OVERRIDES.
 	SinkOverrides string
 	// Policy's advice is filled in.
 	Policy decide.Policy
 	Fleet  knative.Config
-	// DCGM are URLs of DCGM exporters that report the use of GPUs; a name with several addresses is polled at each.
+	// DCGM are URLs of exporters of GPUs' use; a name with several addresses is polled at each.
 	DCGM []string
 	// Traces exports the traces of wakes; may be nil.
 	Traces *waketrace.Exporter
@@ -99,7 +97,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Many functions may wake at once, and none should wait for the client's own limit.
+// No wake should wait for the client's own limit.
 const (
 	clientQPS   = 200
 	clientBurst = 400
@@ -117,7 +115,7 @@ type process struct {
 }
 
 // Run takes part in the election and leads when elected. It blocks until ctx ends, and returns nil then. An error says
-// that it could not start, that it lost the lease, or that a part failed.
+// that it could not start, lost the lease, or that a part failed.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -164,8 +162,7 @@ func (p *process) measure() {
 		newLeading(&p.leading))
 }
 
-// DescribeMetrics registers the metrics of a process with r without values, to list them. It leaves out those of its
-// parts.
+// DescribeMetrics registers a process's metrics with r, without those of its parts, to list them.
 func DescribeMetrics(r prometheus.Registerer) error { return r.Register(newLeading(&atomic.Bool{})) }
 
 func newLeading(leading *atomic.Bool) prometheus.Collector {

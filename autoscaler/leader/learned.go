@@ -31,8 +31,8 @@ const (
 	keepEvery      = 10 * time.Second
 )
 
-// learned keeps functions' rhythms and the usage in a ConfigMap, for the next leader. Errors are only logged, and the
-// ConfigMap may be emptied at any time. It implements [autoscaler.Memory]: rhythms does not change once the core exists.
+// learned keeps rhythms and usage in a ConfigMap for the next leader. Errors are only logged, and the ConfigMap may be
+// emptied at any time. rhythms does not change once the core exists.
 type learned struct {
 	kube    kubernetes.Interface
 	log     *slog.Logger
@@ -75,12 +75,12 @@ func parseLearned[T any](text string, version int, to *T) error {
 	return nil
 }
 
-// Recall implements [autoscaler.Memory]. Instances themselves report how long starts and wakes take.
+// Recall implements [autoscaler.Memory]. Instances report durations themselves.
 func (l *learned) Recall(f api.Function) autoscaler.Times {
 	return autoscaler.Times{Rhythm: l.rhythms[f.Name]}
 }
 
-// keep writes regularly until ctx ends, and not after that: see [learned.leave]. It returns nil.
+// keep returns nil. It does not write after ctx: see [learned.leave].
 func (l *learned) keep(ctx context.Context, core core) error {
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()
@@ -112,8 +112,7 @@ type core interface {
 	SaveUsage() *usage.Saved
 }
 
-// leave writes at the end of a term, while the lease is still held. A leader that ended before it knew anything leaves
-// the ConfigMap unchanged.
+// leave writes while the lease is still held. A leader that knows nothing leaves the ConfigMap unchanged.
 func (l *learned) leave(ctx context.Context, core core) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 	defer cancel()
@@ -154,7 +153,7 @@ func (l *learned) write(ctx context.Context, rhythms map[api.FunctionName]string
 	return nil
 }
 
-// bound drops what does not fit in a ConfigMap: the shortest ones, from which least was learned.
+// bound drops the shortest ones, from which least was learned.
 func bound(rhythms map[api.FunctionName]string) {
 	size := 0
 	order := slices.SortedFunc(maps.Keys(rhythms), func(a, b api.FunctionName) int {

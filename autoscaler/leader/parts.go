@@ -116,7 +116,7 @@ func (l *leader) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// belong makes the autoscaler's Deployment, if there is one, the owner of the lease and the token's Secret.
+// belong makes the autoscaler's Deployment own the lease and the token's Secret.
 func (l *leader) belong(ctx context.Context) error {
 	d, err := l.kube.AppsV1().Deployments(control.SystemNamespace).Get(ctx, control.AutoscalerName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -154,7 +154,7 @@ func (l *leader) run(run func(name string, f func(context.Context) error)) {
 	}
 }
 
-// ended returns nil if err follows from the end of ctx and not from the loss of the lease.
+// ended hides an error that follows from the end of ctx, but not the loss of the lease.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errLost) {
 		return nil
@@ -162,7 +162,7 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// build creates the parts that need nothing of the cluster yet. It starts nothing.
+// build needs nothing of the cluster and starts nothing.
 func (l *leader) build() (err error) {
 	l.token = newToken(l.kube, l.log)
 	l.peers = newPeers(l.kube, l.log)
@@ -190,7 +190,6 @@ func (l *leader) build() (err error) {
 
 func (l *leader) source() string { return "/autoscaler/" + l.cfg.Pod }
 
-// told passes instances' statuses to the activators and to the event log.
 type told struct {
 	*server.Activators
 	events *cloudevent.Log

@@ -19,8 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// activatorPods follows the pods of our activators, and of agents, which take the requests of front doors in other
-// clusters.
+// activatorPods follows the pods of activators, and of agents, which front doors in other clusters call.
 type activatorPods struct {
 	kube kubernetes.Interface
 	set  func([]server.Activator)
@@ -63,7 +62,7 @@ func (a *activatorPods) run(ctx context.Context) error {
 	}
 }
 
-// activator converts a pod. A terminating pod still counts: it finishes its requests.
+// A terminating pod still counts: it finishes its requests.
 func activator(p *corev1.Pod) (server.Activator, bool) {
 	if p.Status.PodIP == "" || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
 		return server.Activator{}, false

@@ -20,8 +20,8 @@ const (
 	drainTimeout   = 2 * time.Second
 )
 
-// gate is a handler that exists before the one it leads to. Requests wait for a moment; then, or at once if the operator
-// has a problem to solve, they are refused.
+// gate is a handler before there is one. Requests wait for a moment; then, or at once if the operator has a problem to
+// solve, they are refused.
 type gate struct {
 	problem func() string
 	opened  chan struct{} // closed by open
@@ -62,7 +62,6 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveHTTP serves h until ctx ends; then requests may finish for a moment.
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
 	s := inbound.NewServer(&http.Server{Handler: inbound.Answered(api.InTurn(h)), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quiet(log),
 		BaseContext: func(net.Listener) context.Context { return ctx }})

@@ -43,7 +43,6 @@ func (t *token) current() string {
 	return ""
 }
 
-// ensure reads the Secret, or creates it with a random token.
 func (t *token) ensure(ctx context.Context) error {
 	secrets := t.kube.CoreV1().Secrets(control.SystemNamespace)
 	s, err := secrets.Get(ctx, control.ControlSecret, metav1.GetOptions{})
@@ -85,7 +84,7 @@ func content(s *corev1.Secret) string {
 
 func random() string { return rand.Text() + rand.Text() }
 
-// keep follows the Secret until ctx ends: a new token is used from then on, and a deleted one is created again.
+// keep also creates a deleted Secret again.
 func (t *token) keep(ctx context.Context) error {
 	f := only(t.kube, control.ControlSecret)
 	if _, err := f.Core().V1().Secrets().Informer().AddEventHandler(rings(t.bell)); err != nil {

@@ -9,7 +9,6 @@ import (
 
 const usageEvery = 10 * time.Second
 
-// watchUsage passes the measured use of GPUs to the core until ctx ends, if an exporter is configured.
 func (l *leader) watchUsage(ctx context.Context) error {
 	if len(l.cfg.DCGM) == 0 {
 		return nil

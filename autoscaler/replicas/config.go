@@ -30,7 +30,7 @@ const (
 	DefaultRate     = 50
 )
 
-// most is the default of a rule's maximum: a mistake in an external autoscaler should not fill a cluster.
+// most is a rule's default: a mistake should not fill a cluster.
 const most = 1000
 
 const (
@@ -40,7 +40,7 @@ const (
 	mostLifetime = 24 * time.Hour // the autoscaler's limit
 )
 
-// Config says what is read, how often, and what it means. The command's flags have some of its fields.
+// Config says what is read, how often, and what it means.
 type Config struct {
 	// Metric is the gauge that is read. Default [DefaultMetric].
 	Metric string `yaml:"metric"`
@@ -49,30 +49,30 @@ type Config struct {
 	// Targets are the rules; the first one that matches a series counts.
 	Targets []Rule `yaml:"targets"`
 
-	// Interval is the time between two readings of a source. Default [DefaultInterval].
+	// Interval is between two readings of a source. Default [DefaultInterval].
 	Interval time.Duration `yaml:"interval"`
 	// Timeout bounds one reading. Default [DefaultTimeout].
 	Timeout time.Duration `yaml:"timeout"`
-	// Resync is the interval of checking a target whose number has not changed. Default [DefaultResync].
+	// Resync is between checks of an unchanged target. Default [DefaultResync].
 	Resync time.Duration `yaml:"resync"`
-	// Lifetime is how long a function of Rouse keeps a number that is not renewed. Default [DefaultLifetime].
+	// Lifetime is how long a function of Rouse keeps a number. Default [DefaultLifetime].
 	Lifetime time.Duration `yaml:"lifetime"`
-	// Rate bounds the writes per second, over all targets. Default [DefaultRate].
+	// Rate bounds all writes per second. Default [DefaultRate].
 	Rate float64 `yaml:"rate"`
 	// DryRun logs what would be written.
 	DryRun bool `yaml:"dryRun"`
 }
 
-// Rule maps series to a target. In Namespace and Name, {label} stands for the value of that label. {namespace} and
-// {exported_namespace} are equivalent: Prometheus renames the former to the latter.
+// Rule maps series to a target. In Namespace and Name, {label} stands for its value. {exported_namespace} is
+// {namespace}, renamed by Prometheus.
 type Rule struct {
-	// Labels are the labels that a series must have: a value, or a pattern with *.
+	// Labels have a value, or a pattern with *.
 	Labels map[string]string `yaml:"labels"`
 	Kind   Kind              `yaml:"kind"`
 	// Namespace's default is {namespace}, Name's {variant_name}.
 	Namespace string `yaml:"namespace"`
 	Name      string `yaml:"name"`
-	// Min and Max bound the number that is set; a Max of 0 means 1000.
+	// A Max of 0 means 1000.
 	Min int `yaml:"min"`
 	Max int `yaml:"max"`
 }

@@ -24,7 +24,7 @@ const manager = "rouse-relay"
 type Cluster struct {
 	Kube    kubernetes.Interface
 	Serving servingclient.Interface
-	// Functions may be nil: then revisions of Rouse's class can't be scaled.
+	// Without Functions, revisions of Rouse's class can't be scaled.
 	Functions *Functions
 }
 
@@ -45,7 +45,6 @@ func (c *Cluster) Set(ctx context.Context, t Target, n int, dry bool) (Outcome, 
 	return Outcome{}, fmt.Errorf("scale %s: there is no such kind", t)
 }
 
-// scaler is the common part of the clients of all kinds with a scale.
 type scaler struct {
 	get   func(ctx context.Context, name string, o metav1.GetOptions) (*autoscalingv1.Scale, error)
 	patch func(ctx context.Context, name string, patch []byte) error
@@ -107,7 +106,7 @@ func (c *Cluster) setService(ctx context.Context, t Target, n int, dry bool) (Ou
 	return o, err
 }
 
-// setRevision scales a revision: 1. of Rouse's class through its autoscaler; 2. of another class by its annotations.
+// setRevision scales a revision: 1. through Rouse's autoscaler; 2. of another class by its annotations.
 func (c *Cluster) setRevision(ctx context.Context, r *servingv1.Revision, n int, dry bool) (Outcome, error) {
 	t := Target{Revision, r.Namespace, r.Name}
 	if r.Annotations[autoscaling.ClassAnnotationKey] == "gpu.autoscaling.rouse.dev" { // 1.
@@ -175,7 +174,7 @@ var (
 	maxScale = autoscalingKey{keyPriority(autoscaling.MaxScaleAnnotation), false}
 )
 
-// bounds returns the annotations that hold a revision of a stock class at n. A max-scale of 0 would mean no limit.
+// bounds returns a stock revision's annotations. A max-scale of 0 would mean no limit.
 func bounds(n int) map[string]string {
 	return map[string]string{minScale.keys.Key(): strconv.Itoa(n), maxScale.keys.Key(): strconv.Itoa(max(1, n))}
 }

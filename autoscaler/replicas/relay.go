@@ -25,11 +25,11 @@ type Setter interface {
 type Outcome struct {
 	// Was is the previous number, -1 if unknown.
 	Was int
-	// Changed says that something was written, or in a dry run would have been.
+	// Changed: something was written, or in a dry run would have been.
 	Changed bool
-	// Renew says that the number is forgotten after [Config.Lifetime] unless it is set again.
+	// Renew: the number is forgotten after [Config.Lifetime].
 	Renew bool
-	// What is the object that was written, if not the target itself.
+	// What was written, if not the target itself.
 	What string
 }
 
@@ -55,7 +55,7 @@ type Relay struct {
 	staleTargets prometheus.Gauge
 	limit        *rate.Limiter
 
-	readings chan reading // from the sources' goroutines to the owner; unbuffered; never closed
+	readings chan reading // from the sources' goroutines; unbuffered; never closed
 	set      chan done    // from writers to the owner; unbuffered; never closed
 
 	// Run owns all below.
@@ -108,8 +108,7 @@ func New(cfg Config, deps Deps) (*Relay, error) {
 	return r, nil
 }
 
-// Run relays until ctx ends and returns nil, after all its goroutines have ended. The scales stay as they are. Call it
-// once.
+// Run relays until ctx ends and returns nil, when its goroutines have ended. Call it once.
 func (r *Relay) Run(ctx context.Context) error {
 	readers := len(r.cfg.Sources)
 	stopped := make(chan struct{}) // sent to by each reader at its end; unbuffered
@@ -188,8 +187,7 @@ func (r *Relay) take(got reading) {
 
 func (r *Relay) staleAfter() time.Duration { return 3*r.cfg.Interval + r.cfg.Timeout }
 
-// want computes the targets' numbers from the last readings. A reading counts until it is stale, even if its source
-// can't be read now: else the number would fall for a moment.
+// want counts a reading until it is stale, even if its source can't be read now: else the number would fall.
 func (r *Relay) want() {
 	now := time.Now()
 	var all []series
@@ -222,7 +220,6 @@ func (r *Relay) want() {
 	}
 }
 
-// settle begins writes to targets whose number has changed, or whose check is due.
 func (r *Relay) settle(ctx context.Context) {
 	now := time.Now()
 	stale := 0

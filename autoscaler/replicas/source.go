@@ -16,7 +16,7 @@ import (
 
 const (
 	maxBody = 32 << 20
-	// longestPause is the longest pause between reads of a failing source.
+	// longestPause is of a failing source.
 	longestPause = 30 * time.Second
 )
 

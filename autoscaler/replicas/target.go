@@ -28,7 +28,7 @@ type series struct {
 	at     time.Time
 }
 
-// label treats the two names for a namespace as one.
+// label takes the two names for a namespace as one.
 func (s series) label(name string) (string, bool) {
 	if v, found := s.labels[name]; found {
 		return v, true
@@ -56,7 +56,7 @@ func (r Rule) matches(s series) bool {
 	return true
 }
 
-// Kubernetes' names of most objects (RFC 1123 subdomain), without the length.
+// RFC 1123 subdomains, without the length.
 var objectName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
 func (r Rule) target(s series) (Target, error) {
@@ -84,7 +84,7 @@ func (r Rule) target(s series) (Target, error) {
 	return t, nil
 }
 
-// replicas returns the number that a value means, rounded up.
+// replicas rounds up.
 func (r Rule) replicas(value float64) (int, bool) {
 	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
 		return 0, false
@@ -98,7 +98,7 @@ type wish struct {
 	at       time.Time
 }
 
-// wishes returns the series' wishes by target, and errors for series that give no valid target.
+// wishes returns an error for each series without a valid target.
 func (c *Config) wishes(all []series) (map[Target]wish, []error) {
 	out := make(map[Target]wish)
 	var errs []error

@@ -64,7 +64,7 @@ const (
 	maxReport   = 256 << 10        // bytes of a body
 	bodyTimeout = 10 * time.Second // to read it
 	atOnce      = 128              // of their requests in work
-	eachAtOnce  = 8                // of them, from one address: a slow pod must not block others
+	eachAtOnce  = 8                // from one address: a slow pod must not block others
 	perSecond   = 50               // of one address, in the long run
 	burst       = 200
 	maxCallers  = 10000 // remembered addresses
@@ -84,8 +84,7 @@ type caller struct {
 
 func newCallers() *callers { return &callers{known: map[netip.Addr]*caller{}} }
 
-// enter admits a request; leave must be called when it is done. Errors are *[api.Error] with status 429 and a
-// Retry-After.
+// enter's leave must be called when the request is done. Errors are *[api.Error] with status 429.
 func (c *callers) enter(from netip.Addr) (leave func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +122,7 @@ func (c *callers) caller(from netip.Addr) *caller {
 			}
 		}
 	}
-	if len(c.known) >= maxCallers { // more than there could be pods: atOnce still bounds them
+	if len(c.known) >= maxCallers { // atOnce still bounds them
 		clear(c.known)
 	}
 	one = &caller{limit: rate.NewLimiter(perSecond, burst)}
@@ -131,7 +130,7 @@ func (c *callers) caller(from netip.Addr) *caller {
 	return one
 }
 
-// bound limits the size and time of a request's body. done resets the connection's deadline.
+// bound limits a request's body. done resets the connection's deadline.
 func bound(w http.ResponseWriter, r *http.Request, size int64) (done func()) {
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a recorder in a test has none

@@ -30,7 +30,7 @@ const (
 
 // Activator is one activator's pod.
 type Activator struct {
-	// Key changes when the pod or its container is replaced: its state is lost then.
+	// Key changes when the pod or its container is replaced and has lost its state.
 	Key      string
 	Name     string
 	Endpoint api.Endpoint
@@ -39,7 +39,7 @@ type Activator struct {
 }
 
 // Activators are the clients of all activators. Each has its own sender: a hanging one delays no other. It is safe for
-// concurrent use. Calls before [Activators.Run] are queued until it runs.
+// concurrent use. Calls before [Activators.Run] are queued.
 type Activators struct {
 	client *control.Client
 	log    *slog.Logger
@@ -54,10 +54,10 @@ type Activators struct {
 	gpus    map[api.InstanceID]float64
 }
 
-// NewTransport returns the transport of calls to activators, without TLS.
+// NewTransport is for calls to activators, without TLS.
 func NewTransport() http.RoundTripper { return localhttp.New(16, 30*time.Second) }
 
-// NewActivators returns a set that is empty until [Activators.Set]. token returns the cluster's token.
+// NewActivators returns an empty set. token returns the cluster's token.
 func NewActivators(transport http.RoundTripper, token func() string, log *slog.Logger) *Activators {
 	return &Activators{
 		client: control.New(transport, token), log: log, peers: map[string]*peer{},
@@ -90,7 +90,7 @@ func (a *Activators) start(p *peer) {
 	a.senders.Go(func() { p.run(ctx) })
 }
 
-// Set replaces the list of activators: new ones get all reports and grants. It does not block.
+// Set replaces the activators: new ones get all reports and grants. It does not block.
 func (a *Activators) Set(now []Activator) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -118,7 +118,7 @@ func (a *Activators) Set(now []Activator) {
 	}
 }
 
-// fill queues all that p should know. The caller holds a.mu.
+// The caller holds a.mu.
 func (a *Activators) fill(p *peer) {
 	for _, id := range slices.Sorted(maps.Keys(a.reports)) {
 		_, granted := a.grants[id]
@@ -144,8 +144,8 @@ func (a *Activators) all() []*peer {
 	return slices.Collect(maps.Values(a.peers))
 }
 
-// Tell sends an instance's status to all activators, including later ones. It never blocks. The reports of one instance
-// arrive in order; of queued ones only the last is sent. [api.Gone] drops the instance.
+// Tell sends a status to all activators, including later ones. It never blocks. The reports of one instance arrive in
+// order; of queued ones only the last is sent. [api.Gone] drops the instance.
 func (a *Activators) Tell(r control.InstanceReport) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -162,7 +162,7 @@ func (a *Activators) Tell(r control.InstanceReport) {
 	}
 }
 
-// Hold adds to an instance's reports how many GPUs it holds awake.
+// Hold adds to an instance's reports the GPUs that it holds awake.
 func (a *Activators) Hold(_ api.FunctionName, id api.InstanceID, gpus float64) {
 	a.mu.Lock()
 	a.gpus[id] = gpus
@@ -173,7 +173,7 @@ func (a *Activators) Hold(_ api.FunctionName, id api.InstanceID, gpus float64) {
 	}
 }
 
-// Instances returns the last reports of a function's instances, by name.
+// Instances returns the last reports of a function, by instance.
 func (a *Activators) Instances(f api.FunctionName) []control.InstanceReport {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -189,8 +189,7 @@ func (a *Activators) Instances(f api.FunctionName) []control.InstanceReport {
 	return of
 }
 
-// Grant lets all activators, later ones too, wake an instance until the grant expires. It fails if a living one may not
-// have received it.
+// Grant fails if a living activator may not have received g. Later ones get it, too.
 func (a *Activators) Grant(ctx context.Context, g api.Grant) error {
 	a.mu.Lock()
 	a.grants[g.Instance] = g
@@ -209,8 +208,8 @@ func (a *Activators) post(ctx context.Context, path string, body any, what strin
 	})
 }
 
-// Revoke withdraws a grant from all activators. nil says that no wake under it is under way or can begin. It retries
-// until ctx ends; an activator counts as alive as long as Kubernetes reports it as ready.
+// Revoke withdraws a grant from all activators. nil: no wake under it is under way or can begin. It retries until ctx
+// ends; an activator lives as long as Kubernetes reports it as ready.
 func (a *Activators) Revoke(ctx context.Context, g api.Grant) error {
 	a.mu.Lock()
 	if a.grants[g.Instance].Epoch <= g.Epoch {
@@ -226,7 +225,7 @@ func (a *Activators) Revoke(ctx context.Context, g api.Grant) error {
 	})
 }
 
-// Fail has all activators answer requests that wait for a function with err; nil undoes that.
+// Fail answers requests that wait for a function with err; nil undoes that.
 func (a *Activators) Fail(ctx context.Context, f api.FunctionName, err *api.Error) error {
 	r := control.FailRequest{Function: f}
 	if err != nil {
@@ -235,7 +234,7 @@ func (a *Activators) Fail(ctx context.Context, f api.FunctionName, err *api.Erro
 	return a.post(ctx, control.PathFail, r, "refuse what waits for "+string(f))
 }
 
-// Report has all activators send their view of a function now, and waits for them, but not long.
+// Report has all activators send their view of a function now, and waits a little.
 func (a *Activators) Report(ctx context.Context, f api.FunctionName) {
 	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
@@ -255,20 +254,19 @@ func (a *Activators) Stats(ctx context.Context, f api.FunctionName) (sum api.Act
 	return sum
 }
 
-// Picks returns the instances that activators have chosen for a request, in the order of time.
+// Picks returns the instances chosen for a request, in the order of time.
 func (a *Activators) Picks(ctx context.Context, request string) []api.Pick {
 	all := slices.Concat(gather[[]api.Pick](ctx, a, admin.PicksPath(request))...)
 	slices.SortStableFunc(all, func(x, y api.Pick) int { return x.At.Compare(y.At) })
 	return all
 }
 
-// Clusters returns the clusters that activators declare as front doors.
+// Clusters returns the clusters that front doors declare.
 func (a *Activators) Clusters(ctx context.Context) []admin.Cluster {
 	return admin.MergeClusters(gather[[]admin.Cluster](ctx, a, admin.PathClusters)...)
 }
 
-// Far returns the functions of other clusters that activators are front doors of: a summary of all, or details of the
-// named one.
+// Far returns the functions of other clusters: a summary of all, or details of the named one.
 func (a *Activators) Far(ctx context.Context, name api.FunctionName) []admin.Far {
 	path := admin.PathFar
 	if name != "" {
@@ -277,7 +275,7 @@ func (a *Activators) Far(ctx context.Context, name api.FunctionName) []admin.Far
 	return admin.MergeFar(gather[[]admin.Far](ctx, a, path)...)
 }
 
-// gather reads an answer from each activator. Those that don't answer are left out.
+// gather leaves out activators that don't answer.
 func gather[T any](ctx context.Context, a *Activators, path string) (all []T) {
 	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()

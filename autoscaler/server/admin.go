@@ -17,7 +17,7 @@ func (s *server) admin() *Admin {
 	})
 }
 
-// logs passes on the output of the function's instances, each line after the instance's name if there are several.
+// logs puts an instance's name before its lines if there are several.
 func (s *server) logs(ctx context.Context, v admin.Function, n int, follow bool) (pass func(line func(string) error), err error) {
 	var sources []logSource
 	var failed error

@@ -23,20 +23,20 @@ import (
 type AdminConfig struct {
 	Decider Decider
 	Info    func() any
-	// Resolve returns the functions that a name stands for, the one with most traffic first; nil: the name itself.
+	// Resolve returns the functions of a name, the one with most traffic first; nil: the name itself.
 	Resolve func(name api.FunctionName) []api.FunctionName
-	// Activity returns the activators' view of a function; Report has them send it to the autoscaler now.
+	// Report has activators send their view to the autoscaler now.
 	Activity func(ctx context.Context, name api.FunctionName) api.Activity
 	Report   func(ctx context.Context, name api.FunctionName)
 	Clusters func(ctx context.Context) []admin.Cluster
 	Picks    func(ctx context.Context, request string) []api.Pick
-	// Far returns the functions of other clusters: a summary of all, or details of the named one.
+	// Far is [Activators.Far].
 	Far func(ctx context.Context, name api.FunctionName) []admin.Far
-	// Logs opens the output of the function's instances: the last n lines and, with follow, each further one. pass,
-	// which is called once, calls line from one goroutine at a time.
+	// Logs opens the instances' output: the last n lines and, with follow, each further one. pass, which is called once,
+	// calls line from one goroutine at a time.
 	Logs   func(ctx context.Context, v admin.Function, n int, follow bool) (pass func(line func(string) error), err error)
 	Events *cloudevent.Log
-	// None is added to the error for an unknown function if there are no functions.
+	// None is added to the error if there are no functions.
 	None string
 }
 
@@ -100,7 +100,7 @@ func (s *Admin) Routes(r *mux.Router, admit func(http.HandlerFunc) http.HandlerF
 	} {
 		add(one+path, s.Known(s.byHand(o)), http.MethodPost)
 	}
-	add(one+"/scale", s.Known(s.scale), http.MethodPut, http.MethodPost) // the API server's proxy lets users with the permission to create send POST, not PUT
+	add(one+"/scale", s.Known(s.scale), http.MethodPut, http.MethodPost) // for the API server's proxy and users with the permission to create
 }
 
 func (s *Admin) usage(w http.ResponseWriter, r *http.Request) {
@@ -124,7 +124,7 @@ func (s *Admin) history(w http.ResponseWriter, r *http.Request) {
 	api.WriteJSON(w, http.StatusOK, s.cfg.Decider.History(after))
 }
 
-// record answers with the flight record. If reading it fails after the start, the connection is aborted.
+// record aborts the connection if reading fails after the start.
 func (s *Admin) record(w http.ResponseWriter, _ *http.Request) {
 	out := &begun{w: w}
 	if err := s.cfg.Decider.CopyRecord(out); err != nil {
@@ -161,8 +161,7 @@ func (s *Admin) sleep(r *http.Request, f api.FunctionName) error {
 	return s.cfg.Decider.Sleep(r.Context(), f, api.Level(level))
 }
 
-// Known finds the function that a request is about: the one of that name, or of a service's revisions the one with most
-// traffic.
+// Known finds the function of a request's name, or of a service's revisions the one with most traffic.
 func (s *Admin) Known(next func(w http.ResponseWriter, r *http.Request, v admin.Function)) http.HandlerFunc {
 	return s.seen(next, nil)
 }
@@ -193,7 +192,6 @@ func (s *Admin) Unknown(ctx context.Context, name api.FunctionName) error {
 	return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %.300s; there are: %s%s", name.Short(), strings.Join(there, ", "), rest)
 }
 
-// asking bounds the concurrent calls to activators for one list.
 const asking = 16
 
 func (s *Admin) list(w http.ResponseWriter, r *http.Request) {
@@ -231,11 +229,10 @@ func (s *Admin) describe(w http.ResponseWriter, r *http.Request, v admin.Functio
 	api.WriteJSON(w, http.StatusOK, s.view(r.Context(), v))
 }
 
-// byHand carries out an order on a function and answers with the function.
 func (s *Admin) byHand(do order) func(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	return func(w http.ResponseWriter, r *http.Request, v admin.Function) {
 		name := v.Function.Name
-		s.cfg.Report(r.Context(), name) // orders are refused while requests wait: use the present number
+		s.cfg.Report(r.Context(), name) // orders are refused while requests wait
 		if err := do(r, name); err != nil {
 			api.WriteError(w, err)
 			return
@@ -275,7 +272,7 @@ func (s *Admin) logs(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	pass(lineWriter(w))
 }
 
-// allLogs writes what the instances of all functions print, each line after its function's name.
+// allLogs puts a function's name before its lines.
 func (s *Admin) allLogs(w http.ResponseWriter, r *http.Request) {
 	n, follow := cloudevent.Parameters(r, -1)
 	write := lineWriter(w)
@@ -300,7 +297,7 @@ func (s *Admin) allLogs(w http.ResponseWriter, r *http.Request) {
 	all.Wait()
 }
 
-// lineWriter begins an answer of lines of text. An error says that the reader has left.
+// lineWriter's function fails if the reader has left.
 func lineWriter(w http.ResponseWriter) func(line string) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	rc := http.NewResponseController(w)
@@ -313,7 +310,7 @@ func lineWriter(w http.ResponseWriter) func(line string) error {
 	}
 }
 
-// events writes events, all or those of one function, which in a cluster includes present and future revisions.
+// events writes events, all or those of one function, present and future revisions included.
 func (s *Admin) events(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("function")
 	s.cfg.Events.Serve(w, r, func(subject string) bool {

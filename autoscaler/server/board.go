@@ -16,14 +16,14 @@ import (
 
 const (
 	settle    = 50 * time.Millisecond // events within this time count as one change
-	sweep     = 2 * time.Second       // interval of reading all functions: events may be lost, and some changes have none
+	sweep     = 2 * time.Second       // events may be lost, and some changes have none
 	mostNamed = 100                   // if more functions are marked, all are read
 	mostMade  = 300                   // decisions kept for readers
 	mostGone  = 1000                  // removed functions kept on the board
 )
 
-// board holds the state that all readers of a stream see, each item with the version of its last change. Two goroutines
-// update it while there is a reader. It is safe for concurrent use.
+// board holds what all readers of a stream see, each item with the version of its last change. Two goroutines update it
+// while there is a reader. It is safe for concurrent use.
 type board struct {
 	server *Admin
 
@@ -46,7 +46,7 @@ type board struct {
 	forgotten uint64 // the version at which removed functions were last dropped
 }
 
-// shown is a function on the board. raw is nil if it was removed.
+// shown's raw is nil if the function was removed.
 type shown struct {
 	name api.FunctionName
 	raw  json.RawMessage
@@ -73,7 +73,7 @@ func (b *board) clear() {
 	b.devices, b.decisions, b.dirty, b.gone = nil, nil, map[api.FunctionName]bool{}, 0
 }
 
-// join counts a reader. It returns false if there are too many.
+// join returns false if there are too many readers.
 func (b *board) join() (leave func(), ok bool) {
 	b.joining.Lock()
 	defer b.joining.Unlock()
@@ -123,7 +123,6 @@ func (b *board) note(e api.Event) {
 	b.decisions = append(b.decisions, made{e.Data, b.version}) // readers get it with the change that follows
 }
 
-// keepUp reads the functions named by events soon after, and everything at intervals.
 func (b *board) keepUp(ctx context.Context, dirty bell.Bell) {
 	sweeps := time.NewTicker(sweep)
 	defer sweeps.Stop()
@@ -159,7 +158,7 @@ func (b *board) marked() []api.FunctionName {
 	return names
 }
 
-// refresh reads the named functions, nil: all, and wakes readers if anything has changed.
+// refresh reads the named functions, nil: all, and wakes readers of changes.
 func (b *board) refresh(ctx context.Context, names []api.FunctionName) {
 	all, gone := b.server.look(ctx, names)
 	devices, err := json.Marshal(b.server.cfg.Decider.Devices())
@@ -199,8 +198,7 @@ func (b *board) refresh(ctx context.Context, names []api.FunctionName) {
 	}
 }
 
-// put updates a function on the board. A removed one, raw nil, stays for readers that have not been told. The caller
-// holds mu.
+// put keeps a removed function, raw nil, for readers that have not been told. The caller holds mu.
 func (b *board) put(name api.FunctionName, raw json.RawMessage) {
 	at, known := b.functions[name]
 	if known && bytes.Equal(at.Value.(*shown).raw, raw) || !known && raw == nil {
@@ -221,7 +219,7 @@ func (b *board) put(name api.FunctionName, raw json.RawMessage) {
 	b.order.MoveToBack(at)
 }
 
-// forget drops removed functions. Readers that were not told of them get everything again. The caller holds mu.
+// forget drops removed functions: readers that were not told get everything. The caller holds mu.
 func (b *board) forget() {
 	for name, at := range b.functions {
 		if at.Value.(*shown).raw == nil {
@@ -232,7 +230,7 @@ func (b *board) forget() {
 	b.gone, b.forgotten = 0, b.version
 }
 
-// since returns the changes after a version, and a channel that is closed at the next change.
+// since returns the changes after a version; the channel is closed at the next.
 func (b *board) since(version uint64) (news, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

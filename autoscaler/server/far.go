@@ -12,8 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// seen finds the function that a request names, as [Admin.Known] does, or else, unless far is nil, among those of other
-// clusters.
+// seen finds the function of a request like [Admin.Known] or, unless far is nil, among those of other clusters.
 func (s *Admin) seen(near func(w http.ResponseWriter, r *http.Request, v admin.Function), far func(w http.ResponseWriter, r *http.Request, far admin.Far)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		vars := mux.Vars(r)
@@ -41,8 +40,8 @@ func (s *Admin) far(ctx context.Context, name api.FunctionName) (admin.Far, bool
 	return admin.Far{}, false
 }
 
-// besides returns the front doors' view of a function that is here too. Front doors don't tell a service's revisions
-// apart: it belongs to the one with most traffic.
+// besides returns the front doors' view of a function that is here too: they don't tell revisions apart, so it belongs
+// to the one with most traffic.
 func (s *Admin) besides(ctx context.Context, v admin.Function) admin.Far {
 	service := v.Function.ServiceName()
 	if first := s.cfg.Resolve(service); len(first) > 0 && first[0] != v.Function.Name {

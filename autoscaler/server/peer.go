@@ -38,7 +38,6 @@ func newPeer(of *Activators, a Activator) *peer {
 	return p
 }
 
-// alive reports whether the activator may act on its state.
 func (p *peer) alive() bool {
 	select {
 	case <-p.left:
@@ -86,8 +85,7 @@ func (p *peer) again(w waiting) {
 	p.wait[id] = w
 }
 
-// run sends queued reports until the activator has left or ctx ends. After a failure, and at intervals, it sends
-// everything again.
+// run sends everything again after a failure, and at intervals.
 func (p *peer) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -152,7 +150,7 @@ func (p *peer) pause(ctx context.Context, failures int) bool {
 	}
 }
 
-// tell sends one report, and the standing grant if wanted. A report that the activator refuses for good is dropped.
+// tell drops a report that the activator refuses for good.
 func (p *peer) tell(ctx context.Context, w waiting) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -174,14 +172,14 @@ func (p *peer) tell(ctx context.Context, w waiting) error {
 	return err
 }
 
-// final reports whether retries are useless. A refused token is not final: tokens change.
+// final reports whether retries are useless. Tokens change.
 func final(err error) bool {
 	var e *api.Error
 	return errors.As(err, &e) && e.Status/100 == 4 && e.Status != http.StatusUnauthorized &&
 		e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout
 }
 
-// insist posts until the request is accepted, the activator is no longer alive, or ctx ends.
+// insist also ends when the activator is no longer alive.
 func (p *peer) insist(ctx context.Context, path string, body any) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

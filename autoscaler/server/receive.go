@@ -16,7 +16,6 @@ const (
 	maxToken = 512
 )
 
-// visitor admits a request of an instance, and returns its address and token.
 func (s *server) visitor(r *http.Request) (addr netip.Addr, token string, leave func(), err error) {
 	if addr, err = from(r); err != nil {
 		return addr, "", nil, err
@@ -133,8 +132,8 @@ func (s *server) take(w http.ResponseWriter, r *http.Request) error {
 
 var states = map[api.State]bool{api.Starting: true, api.Awake: true, api.Draining: true, api.Asleep: true, api.Unhealthy: true, api.Gone: true}
 
-// tellScale answers a demand with waiting requests with the scale that keeps their function at 0. Other reasons for
-// waiting name other functions, which clients must not see.
+// tellScale answers a demand with the scale that keeps its function at 0. Other reasons for waiting name other
+// functions, which clients must not see.
 func (s *server) tellScale(w http.ResponseWriter, e api.Event) {
 	var d api.Demand
 	if err := json.Unmarshal(e.Data, &d); err != nil || d.Waiting <= 0 {

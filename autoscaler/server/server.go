@@ -3,13 +3,11 @@
 //
 // Three kinds of callers use [Handler]:
 //
-//   - Instances join and report their state, with the random token that each made for itself. The fleet checks that token
-//     and address belong together; this package bounds number, rate and size of requests, because any pod may call.
+//   - Instances join and report their state, with a token of their own. The fleet checks that token and address belong
+//     together; this package bounds number, rate and size of requests, because any pod may call.
 //   - Activators report demand, with the cluster's token.
 //   - Tools use the administrative API, with the cluster's token. The API server's proxy removes the Authorization header,
-//     so [HeaderToken] is accepted, too.
-//
-// In the other direction, [Activators] send every activator the state of instances, grants, revocations and failures.
+//     hence [HeaderToken].
 package server
 
 import (
@@ -63,7 +61,7 @@ type Info struct {
 	Leader     string          `json:"leader"`
 	Started    time.Time       `json:"started"`
 	Activators []ActivatorInfo `json:"activators"`
-	// Problem is what the operator has to do before Rouse can work.
+	// Problem is what the operator has to do first.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -80,7 +78,7 @@ type Config struct {
 	Activators *Activators
 	// Events is only read.
 	Events *cloudevent.Log
-	// Token returns the cluster's token; while it is empty no request is trusted.
+	// While Token returns "" no request is trusted.
 	Token func() string
 	Info  func() Info
 	Log   *slog.Logger

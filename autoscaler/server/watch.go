@@ -13,13 +13,12 @@ import (
 
 const (
 	maxReaders = 2000             // each has a goroutine, but no queue
-	beat       = 15 * time.Second // interval of comments, by which both sides detect a broken connection
-	stalled    = 30 * time.Second // a reader that accepts nothing for this time is dropped
+	beat       = 15 * time.Second // interval of comments, to detect a broken connection
+	stalled    = 30 * time.Second // a reader that accepts nothing is dropped
 	batch      = 200              // functions in one event
 )
 
-// watch writes changes until the reader leaves. A reader has no queue: it takes what is newer than its version whenever
-// it can.
+// watch keeps no queue for a reader, which takes what is newer than its version whenever it can.
 func (s *Admin) watch(w http.ResponseWriter, r *http.Request) {
 	leave, ok := s.board.join()
 	if !ok {
@@ -53,7 +52,7 @@ func (s *Admin) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream writes server-sent events. After an error it writes nothing.
+// stream writes nothing after an error.
 type stream struct {
 	w   http.ResponseWriter
 	rc  *http.ResponseController
