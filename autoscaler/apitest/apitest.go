@@ -1,9 +1,8 @@
-// Package apitest is the contract of the autoscaler's effects, as a suite that the one for a machine and the one for a
-// cluster pass.
+// Package apitest is the contract of the autoscaler's effects, as a suite for every implementation.
 //
 //  1. An instance that is started reports that it is awake.
 //  2. Orders may be repeated: the second changes nothing and succeeds.
-//  3. An order with an older epoch than another is refused, and changes nothing.
+//  3. An order with an older epoch than another is refused.
 //  4. An instance that ends, by an order or by itself, is reported as gone.
 //  5. For an unknown instance, State returns gone and Stop succeeds. The other orders fail.
 //  6. A call whose context has ended fails.
@@ -33,7 +32,7 @@ type Effects interface {
 type World struct {
 	Effects  Effects
 	Function api.Function
-	// Await returns the first report of an instance that has the state; it fails the test if none comes.
+	// Await fails the test if no report with the state comes.
 	Await func(id api.InstanceID, s api.State) api.InstanceStatus
 	Kill  func(id api.InstanceID)
 }
@@ -41,7 +40,7 @@ type World struct {
 // drain is longer than an instance without requests takes.
 var drain = api.Drain{Limit: time.Minute}
 
-// Run runs the suite. in makes a world, calls test with it, and takes it down.
+// Run calls test with a world from in, which takes it down.
 func Run(t *testing.T, in func(t *testing.T, test func(t *testing.T, w World))) {
 	for _, c := range []struct {
 		name string

@@ -82,7 +82,7 @@ func (d *disk) begin(h Header, state any) error {
 	return err
 }
 
-// makeRoom removes the oldest segments, but not the open one, until the rest is within MostBytes.
+// makeRoom removes the oldest segments, but not the open one.
 func (d *disk) makeRoom() error {
 	files, err := Files(d.cfg.Folder)
 	if err != nil {
@@ -110,7 +110,7 @@ type File struct {
 	Size int64
 }
 
-// Files lists the segments in a folder, the oldest first. A folder that does not exist has none.
+// Files lists the segments in a folder, if it exists, the oldest first.
 func Files(folder string) ([]File, error) {
 	list, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -129,7 +129,7 @@ func Files(folder string) ([]File, error) {
 	return files, nil
 }
 
-// Copy writes all segments of the folder to w, the oldest first, with the part of the open one that is on disk.
+// Copy writes all segments to w, the oldest first, with the part of the open one that is on disk.
 func (r *Recorder) Copy(w io.Writer) error {
 	files, err := Files(r.cfg.Folder)
 	if err != nil {

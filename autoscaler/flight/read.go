@@ -109,8 +109,8 @@ func Parse(data []byte) ([]*Segment, error) {
 	return all, nil
 }
 
-// verify finds the intact part of s.data, up to the last sum that is right, and returns its size. The error says what is
-// behind it.
+// verify returns the size of the intact part of s.data, up to the last sum that is right. The error says what is behind
+// it.
 func (s *Segment) verify() (intact int, err error) {
 	lines, in, err := s.lines()
 	if err != nil || !bytes.HasPrefix(s.data, []byte(magic)) {
@@ -149,7 +149,7 @@ func (s *Segment) verify() (intact int, err error) {
 
 var errDamaged = errors.New("the checksum is wrong: the file was damaged or changed there")
 
-// lines returns the lines of s, and the reader of its data below them.
+// lines also returns the reader below.
 func (s *Segment) lines() (*bufio.Scanner, *bytes.Reader, error) {
 	in := bytes.NewReader(s.data)
 	zip, err := gzip.NewReader(in)
@@ -162,7 +162,7 @@ func (s *Segment) lines() (*bufio.Scanner, *bytes.Reader, error) {
 	return lines, in, nil
 }
 
-// add takes in line n, and reports whether it can be one.
+// add reports whether line n can be one.
 func (s *Segment) add(line []byte, n int) bool {
 	text := string(line[:min(len(line), 64)])
 	var l struct {
@@ -202,7 +202,7 @@ type Reader struct {
 	left  int    // rounds
 }
 
-// Reader begins to read s, and reads the state that it begins with into state, a pointer to a struct.
+// Reader reads the state that s begins with into state, a pointer to a struct.
 func (s *Segment) Reader(state any) (*Reader, error) {
 	if s.Run == "" {
 		return nil, fmt.Errorf("nothing of it can be read: %s", s.Damage)
@@ -221,7 +221,7 @@ func (s *Segment) Reader(state any) (*Reader, error) {
 	return &Reader{lines: lines, left: s.Rounds}, nil
 }
 
-// Round reads the next round. It returns [io.EOF] after the last one.
+// Round returns [io.EOF] after the last round.
 func (r *Reader) Round() (round Round, err error) {
 	if r.left == 0 {
 		return round, io.EOF

@@ -19,9 +19,9 @@ import (
 type Config struct {
 	// Folder is created if missing. Empty: nothing is recorded.
 	Folder string
-	// MostBytes bounds the size of all segments together. Default 50 MB.
+	// MostBytes bounds all segments together. Default 50 MB.
 	MostBytes int64
-	// MostAge bounds the length of a segment. Default 4 h.
+	// MostAge bounds a segment. Default 4 h.
 	MostAge time.Duration
 	Version string
 }
@@ -59,7 +59,7 @@ const (
 	retryAfter = time.Minute
 )
 
-// Ended is the reason of a segment that ended with its program.
+// Ended is why a segment ended with its program.
 const Ended = "the program ended"
 
 // Recorder writes a record. The package comment says which goroutine may call which method.
@@ -104,7 +104,7 @@ func New(cfg Config, log *slog.Logger) *Recorder {
 	return &Recorder{cfg: cfg.withDefaults(), run: rand.Text()[:8], log: log, bell: bell.New()}
 }
 
-// Due reports whether the caller must begin a segment with the round at now. It ends the previous segment.
+// Due reports whether the caller must begin a segment at now. It ends the previous one.
 func (r *Recorder) Due(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +120,7 @@ func (r *Recorder) Due(now time.Time) bool {
 }
 
 // Begin begins a segment with the state at asOf, a pointer to a struct that the caller no longer changes. now is the
-// time of the next round. finish, which may be nil, is called once by the goroutine of Run, to change state before it is
+// time of the next round. finish, which may be nil, is called by the goroutine of Run, to change state before it is
 // written.
 func (r *Recorder) Begin(asOf, now time.Time, state any, finish func()) {
 	name, offset := now.Zone()
@@ -143,7 +143,7 @@ func (r *Recorder) Round(now time.Time, step time.Duration) {
 	r.lines = append(r.lines, "}\n"...)
 }
 
-// Add adds an input or decision to the round, encoded as it is now. kind is a Go name.
+// Add encodes v as it is now. kind is a Go name.
 func (r *Recorder) Add(kind string, v any) {
 	r.lines = append(r.lines, itemLine...)
 	r.lines = append(r.lines, kind...)
@@ -196,7 +196,7 @@ func (r *Recorder) close(why string, follows bool) {
 	r.bell.Ring()
 }
 
-// stop ends the segment and pauses recording. The caller holds mu.
+// stop also pauses recording. The caller holds mu.
 func (r *Recorder) stop(why string, pause time.Duration) {
 	if r.open {
 		r.close(why, false)
@@ -205,7 +205,7 @@ func (r *Recorder) stop(why string, pause time.Duration) {
 	}
 }
 
-// spend counts time, and pauses recording beyond mostShare. The caller holds mu.
+// spend pauses recording beyond mostShare. The caller holds mu.
 func (r *Recorder) spend(d time.Duration) {
 	now := time.Now()
 	if r.since.IsZero() {
@@ -228,7 +228,7 @@ func (r *Recorder) Cost() time.Duration {
 	return r.cost
 }
 
-// Run writes until ctx ends, then writes the rest, and returns nil.
+// Run writes until ctx ends, then the rest, and returns nil.
 func (r *Recorder) Run(ctx context.Context) error {
 	d := &disk{cfg: r.cfg}
 	defer d.close()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A segment is a gzip member with this comment, by which it is found behind damage. magic is its header.
+// A segment is a gzip member whose comment is found behind damage. magic is its header.
 const (
 	format  = "rouse flight record "
 	comment = format + "3"
@@ -26,9 +26,9 @@ type Header struct {
 	// Offset is in seconds east of UTC.
 	Zone   string `json:"zone"`
 	Offset int    `json:"offset"`
-	// Run is the same for all segments of a process.
+	// Run is that of a process.
 	Run string `json:"run"`
-	// Follows says that the previous segment of the same run ended where it begins.
+	// Follows: the previous segment of the run ended where it begins.
 	Follows bool `json:"follows,omitempty"`
 }
 

@@ -1,9 +1,9 @@
 // Package settings prepares a Knative Serving for functions: it sets a few unset keys of Knative's ConfigMaps
-// ([Settings]), and records that on the object itself ([AnnotationBefore]). It does not touch a cluster without Knative
-// Serving, or with a version that this program was not tested with (see [Check]), and never deletes anything.
+// ([Settings]), and records that on the object ([AnnotationBefore]). It does not touch a cluster without Knative
+// Serving, or with a version that this program was not tested with ([Check]), and never deletes anything.
 //
 // It undoes changes of older versions: settings that are no longer needed and, once all functions are reached without
-// it, the selector of Knative's activator-service. A value that was changed by others in the meantime is kept.
+// it, the selector of Knative's activator-service. A value that others have changed meanwhile is kept.
 package settings
 
 import (
@@ -22,12 +22,12 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// AnnotationBefore records what was changed on an object, as JSON: see [before].
+// AnnotationBefore records what was changed, as JSON: see [before].
 const AnnotationBefore = "rouse.dev/before"
 
 const fieldManager = "rouse"
 
-// Service is the Service of Knative's activator, whose selector older versions changed.
+// Service is that of Knative's activator, whose selector older versions changed.
 const Service = "activator-service"
 
 // The selectors of that Service: Knative's, and the one that older versions set.
@@ -36,7 +36,7 @@ var (
 	ours  = map[string]string{"app": control.ActivatorName}
 )
 
-// Setting is a key of one of Knative's ConfigMaps that Rouse needs.
+// Setting is a key that Rouse needs.
 type Setting struct {
 	ConfigMap string
 	Key       string
@@ -44,15 +44,14 @@ type Setting struct {
 	Why       string
 }
 
-// Settings are the keys that are set if unset. They apply to stock functions too: each allows something that Knative
-// refuses, and none changes a function that uses nothing new; see docs/design/0005.
+// Settings apply to stock functions too: each allows something that Knative refuses, and none changes a function that
+// uses nothing new; see docs/design/0005.
 var Settings = []Setting{
 	{"config-autoscaler", "allow-zero-initial-scale", "true", "a function is created without a pod, and so without a GPU"},
 	{"config-defaults", "max-revision-timeout-seconds", "3600", "an answer may take longer than ten minutes"},
 }
 
-// ConfigMaps returns the names of the ConfigMaps that may be changed: those of [Settings], and those that only older
-// versions changed.
+// ConfigMaps returns the ConfigMaps that may be changed, also those that only older versions changed.
 func ConfigMaps() []string {
 	names := []string{"config-deployment"}
 	for _, s := range Settings {
@@ -62,7 +61,7 @@ func ConfigMaps() []string {
 	return slices.Compact(names)
 }
 
-// before is the value of [AnnotationBefore]: changes by key, of the Service's selector or of the ConfigMap's data.
+// before is the value of [AnnotationBefore]: changes by key.
 type before map[string]change
 
 type change struct {
@@ -72,7 +71,7 @@ type change struct {
 	Set *string `json:"set"`
 }
 
-// undone returns values with b undone. A value that was changed since is kept.
+// undone keeps a value that was changed since.
 func (b before) undone(values map[string]string) map[string]string {
 	out := maps.Clone(values)
 	if out == nil {
@@ -92,7 +91,7 @@ func (b before) undone(values map[string]string) map[string]string {
 	return out
 }
 
-// retired returns the recorded changes of a ConfigMap that are not in [Settings].
+// retired returns the changes that are not in [Settings].
 func (b before) retired(configMap string) before {
 	old := maps.Clone(b)
 	for _, s := range Settings {
@@ -103,7 +102,7 @@ func (b before) retired(configMap string) before {
 	return old
 }
 
-// remembered reads an object's annotation. One that can't be read counts as none: this program did not write it.
+// remembered ignores an annotation that this program did not write.
 func remembered(o metav1.Object) (b before, found bool) {
 	text, found := o.GetAnnotations()[AnnotationBefore]
 	if !found || json.Unmarshal([]byte(text), &b) != nil {
@@ -117,7 +116,7 @@ type taker struct {
 	namespace string
 }
 
-// giveSelector points Knative's Service at Knative's own activator again, and reports whether it had to.
+// giveSelector reports whether it had to change the selector.
 func (t taker) giveSelector(ctx context.Context) (changed bool, err error) {
 	services := t.kube.CoreV1().Services(t.namespace)
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -143,7 +142,7 @@ func (t taker) giveSelector(ctx context.Context) (changed bool, err error) {
 	return changed, err
 }
 
-// takeSettings sets unset settings, restores those that are no longer needed, and returns what it set.
+// takeSettings returns what it set.
 func (t taker) takeSettings(ctx context.Context) (set []Setting, err error) {
 	for _, name := range ConfigMaps() {
 		var one []Setting
@@ -172,7 +171,7 @@ func (t taker) takeConfigMap(ctx context.Context, name string) (set []Setting, e
 	}
 	for _, s := range Settings {
 		_, there := c.Data[s.Key]
-		_, known := b[s.Key] // set by us before: if it is missing now, it was removed on purpose
+		_, known := b[s.Key] // if it is missing now, it was removed on purpose
 		if s.ConfigMap != name || there || known {
 			continue
 		}

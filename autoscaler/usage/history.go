@@ -9,8 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// The history has minutes for a day, then hours, and at most mostPast rows, some 20 MiB. Saved are hours only: mostSaved
-// rows of all hours together and twice as many by hours, some 600 KiB.
+// Minutes are kept for a day, then hours: at most mostPast rows, some 20 MiB. Hours only are saved, some 600 KiB.
 const (
 	fine      = 24 * time.Hour
 	coarse    = time.Hour
@@ -72,19 +71,19 @@ func (t table) list() []admin.UsageRow {
 	return list
 }
 
-// period is the usage between two times since the meter began.
+// period is between two times since the meter began.
 type period struct {
 	from, to time.Duration
 	rows     table
 }
 
-// history is periods, the oldest first: each begins where the previous one ends.
+// history is adjacent periods, the oldest first.
 type history struct {
 	periods []period
 	rows    int // of all
 }
 
-// keep adds the latest period, and merges or drops older ones.
+// keep merges or drops older periods.
 func (h *history) keep(p period) {
 	h.periods = append(h.periods, p)
 	h.rows += len(p.rows)
@@ -129,7 +128,7 @@ func (h *history) fold(old func(period) bool) {
 	}
 }
 
-// between returns the usage between two times, in whole periods: the range may be slightly larger.
+// between counts whole periods: the range may be slightly larger.
 func (m *Meter) between(q admin.UsageQuery) (rows table, since, until time.Duration) {
 	first, last := time.Duration(0), m.now
 	if !q.From.IsZero() {
@@ -156,13 +155,13 @@ func (m *Meter) between(q admin.UsageQuery) (rows table, since, until time.Durat
 	return rows, since, until
 }
 
-// Saved is the usage so far, for a later meter to go on from, and its hours, the latest first.
+// Saved is the usage so far, and its hours, the latest first.
 type Saved struct {
 	All   admin.Usage
 	Hours []admin.Usage
 }
 
-// Save returns what a later meter goes on from; nil: nothing was used or held since the last call.
+// Save returns what a later meter goes on from; nil: nothing has changed since the last call.
 func (m *Meter) Save(now time.Time) *Saved {
 	if m.advance(now); !m.news {
 		return nil
@@ -192,7 +191,7 @@ func (m *Meter) Save(now time.Time) *Saved {
 	return s
 }
 
-// within returns at most mostSaved rows: the others are added up as [Others].
+// within adds up the rows beyond mostSaved as [Others].
 func within(rows []admin.UsageRow) []admin.UsageRow {
 	if len(rows) <= mostSaved {
 		return rows
@@ -205,7 +204,7 @@ func within(rows []admin.UsageRow) []admin.UsageRow {
 	return append(rows[:mostSaved], rest.list()...)
 }
 
-// restore begins with what an earlier meter saved. If the clock was set back since, all of it counts as so much earlier.
+// restore: if the clock was set back since, all of it counts as so much earlier.
 func (m *Meter) restore(now time.Time, s *Saved) {
 	began := s.All.Since
 	m.began = began.Add(min(0, now.Sub(s.All.Until)))
