@@ -40,7 +40,7 @@ type Config struct {
 	Traces *waketrace.Exporter `json:"-"`
 	// Record's zero value records nothing; see [Replay].
 	Record flight.Config `json:"-"`
-	// Source is that of emitted events. Default "/autoscaler".
+	// Source names the source of events. Default "/autoscaler".
 	Source string
 }
 

@@ -207,7 +207,7 @@ func (a *loop) exceeds(i *instance, now time.Time) {
 	a.tell(d)
 }
 
-// settleTime limits the measurement of a sleeper, firstSettleTime that of its GPUs if none was measured before.
+// settleTime limits the measurement of a sleeper, firstSettleTime the first one of its GPUs.
 const (
 	settleTime      = 300 * time.Millisecond
 	firstSettleTime = 3 * time.Second

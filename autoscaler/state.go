@@ -35,7 +35,7 @@ type instance struct {
 	span *waketrace.Span
 }
 
-// tracked is what plans do not read.
+// tracked has the facts that plans do not read.
 type tracked struct {
 	Epoch uint64 // the highest given out
 	// Reported: before its first report, Status is made up.

@@ -26,7 +26,7 @@ type Header struct {
 	// Offset is in seconds east of UTC.
 	Zone   string `json:"zone"`
 	Offset int    `json:"offset"`
-	// Run is that of a process.
+	// Run is the same for all segments of a process.
 	Run string `json:"run"`
 	// Follows: the previous segment of the run ended where it begins.
 	Follows bool `json:"follows,omitempty"`

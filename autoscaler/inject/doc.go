@@ -1,5 +1,5 @@
 // Package inject brings the function into pods whose image does not have it. It is a mutating admission webhook for pods
-// of Rouse's class: an init container copies the program rouse-function to a volume, and the container's command becomes
+// of Rouse's class. An init container copies the program rouse-function to a volume, and the container's command becomes
 // that program, which starts what the container would have started.
 //
 // The API server asks for pods of a revision with an annotation of Rouse's. [decide] determines what the container runs,

@@ -136,7 +136,7 @@ func probeEvery(flags []string, seconds float64) []string {
 	return flags
 }
 
-// labelProvider is that of autoscaler/knative, which we need only for this.
+// labelProvider is the one of autoscaler/knative, which we need only for this.
 const labelProvider = "rouse.dev/provider"
 
 // renew gives the present image, as the policy demands, to a provider's pod that was made after a pod with an older one.

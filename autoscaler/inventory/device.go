@@ -18,18 +18,18 @@ type Device struct {
 	Node string
 	// Name is for display: "NVIDIA L4".
 	Name string
-	// Others is what other processes use; it is never allocated.
+	// Others is the memory that other processes use; it is never allocated.
 	Others api.Bytes
-	// Capacity is what instances may use.
+	// Capacity is the memory that instances may use.
 	Capacity api.Bytes
 	Total    api.Bytes
-	// Was is the previous ID, or that of the replaced device.
+	// Was is the previous ID, or the replaced device's.
 	Was api.DeviceID
 }
 
 // Config says what to look for. The zero value finds everything.
 type Config struct {
-	// Memory is what instances may use of the host. 0: Share of the machine's.
+	// Memory is the host memory that instances may use. 0: Share of the machine's.
 	Memory api.Bytes
 	// Share is used if Memory is 0. Default 0.8.
 	Share float64
@@ -122,7 +122,7 @@ func (d Device) Whole() api.Bytes {
 	return d.Capacity
 }
 
-// Room is what pods may still request on a node: the scheduler counts requests, not use.
+// Room is the amount that pods may still request on a node: the scheduler counts requests, not use.
 type Room struct {
 	Node string
 	// Leaving is requested by pods that are being deleted.

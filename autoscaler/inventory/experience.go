@@ -23,7 +23,7 @@ const (
 	restoreRate = 15e9
 )
 
-// Experience is what was measured of one function; 0 is unknown. Its methods return the changed value.
+// Experience has the measurements of one function; 0 is unknown. Its methods return the changed value.
 type Experience struct {
 	// Load is from the start of a process to awake.
 	Load time.Duration
@@ -36,7 +36,7 @@ type Experience struct {
 	// Rests are Sleep by level, without a process's first sleep.
 	Rests [Stopped]time.Duration
 	Awake api.Memory
-	// Asleep is what stays in use, by level. Index 0 is unused.
+	// Asleep is the memory that stays in use, by level. Index 0 is unused.
 	Asleep [Stopped]api.Memory
 	// Tokens per second under load.
 	PromptRate float64

@@ -230,7 +230,7 @@ const (
 	slotSeconds = 30 * 60
 	// gain is the weight of a new day.
 	gain = 0.2
-	// usual is the chance from which on a visit is expected in a half hour or the next: two days with visits in both, or
+	// usual is the chance from which on a visit is expected in a half hour or the next. Two days with visits in both, or
 	// four with one in one of them, are enough, and two days off after a week do not end it.
 	usual = 0.5
 )

@@ -61,7 +61,7 @@ type Info struct {
 	Leader     string          `json:"leader"`
 	Started    time.Time       `json:"started"`
 	Activators []ActivatorInfo `json:"activators"`
-	// Problem is what the operator has to do first.
+	// Problem says what the operator has to do first.
 	Problem string `json:"problem,omitempty"`
 }
 

@@ -27,7 +27,7 @@ const AnnotationBefore = "rouse.dev/before"
 
 const fieldManager = "rouse"
 
-// Service is that of Knative's activator, whose selector older versions changed.
+// Service is the Service of Knative's activator, whose selector older versions changed.
 const Service = "activator-service"
 
 // The selectors of that Service: Knative's, and the one that older versions set.
