@@ -149,6 +149,11 @@ func (a *Activators) all() []*peer {
 func (a *Activators) Tell(r control.InstanceReport) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.tell(r)
+}
+
+// The caller holds a.mu.
+func (a *Activators) tell(r control.InstanceReport) {
 	id := r.Status.Instance
 	r.GPUs = a.gpus[id]
 	a.reports[id] = r
@@ -165,11 +170,12 @@ func (a *Activators) Tell(r control.InstanceReport) {
 // Hold adds to an instance's reports the GPUs that it holds awake.
 func (a *Activators) Hold(_ api.FunctionName, id api.InstanceID, gpus float64) {
 	a.mu.Lock()
-	a.gpus[id] = gpus
-	r, known := a.reports[id]
-	a.mu.Unlock()
-	if known {
-		a.Tell(r)
+	defer a.mu.Unlock()
+	if a.gpus[id] = gpus; gpus == 0 {
+		delete(a.gpus, id)
+	}
+	if r, known := a.reports[id]; known {
+		a.tell(r) // under the same lock: a later report must not be overtaken
 	}
 }
 
