@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -54,6 +55,7 @@ func Open(path string) ([]*Segment, error) {
 		}
 	}
 	var all []*Segment
+	var failed error
 	for _, f := range files {
 		if f.Size > mostFile {
 			return nil, fmt.Errorf("%s has %d bytes: want at most %d", f.Path, f.Size, mostFile)
@@ -67,12 +69,16 @@ func Open(path string) ([]*Segment, error) {
 		}
 		segments, err := Parse(data)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.Path, err)
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", f.Path, err))
+			segments = []*Segment{{Damage: err.Error()}}
 		}
 		for _, s := range segments {
 			s.From = f.Path
 		}
 		all = append(all, segments...)
+	}
+	if failed != nil && !slices.ContainsFunc(all, func(s *Segment) bool { return s.Run != "" }) {
+		return nil, failed
 	}
 	return all, nil
 }
