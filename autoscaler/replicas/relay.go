@@ -218,6 +218,10 @@ func (r *Relay) want() {
 		}
 		s.want, s.known, s.seen = w.replicas, true, w.at
 	}
+	maps.DeleteFunc(r.targets, func(t Target, s *state) bool {
+		_, there := wishes[t]
+		return !there && !s.known
+	})
 }
 
 func (r *Relay) settle(ctx context.Context) {
