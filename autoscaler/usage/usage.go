@@ -13,6 +13,7 @@
 package usage
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -30,6 +31,7 @@ const (
 	mostRows    = 1 << 14
 	mostSources = 1 << 12
 	mostKeys    = 1000
+	silent      = time.Hour // activators repeat reports each minute
 	Others      = "other"
 )
 
@@ -59,14 +61,19 @@ type Meter struct {
 	rows    table                                 // of all final windows
 	last    table                                 // of the window
 	past    history
-	news    bool                           // there is something to save
-	sources map[sourceKey]map[user]api.Use // activators' last reports
+	news    bool // there is something to save
+	sources map[sourceKey]source
 }
 
 type (
 	sourceKey struct {
 		activator string
 		function  api.FunctionName
+	}
+	// source is an activator's last report of a function.
+	source struct {
+		heard time.Duration
+		uses  map[user]api.Use
 	}
 	user struct{ tenant, key string }
 )
@@ -89,7 +96,7 @@ type holder struct {
 func New(now time.Time, saved *Saved) *Meter {
 	m := &Meter{
 		began: now, started: now, next: Window, devices: map[api.DeviceID]*device{}, holders: map[api.InstanceID]*holder{}, costs: map[api.FunctionName]map[user]float64{},
-		tenants: map[string]bool{"": true}, keys: map[string]bool{"": true}, rows: table{}, last: table{}, sources: map[sourceKey]map[user]api.Use{},
+		tenants: map[string]bool{"": true}, keys: map[string]bool{"": true}, rows: table{}, last: table{}, sources: map[sourceKey]source{},
 	}
 	if saved != nil {
 		m.restore(now, saved)
@@ -214,11 +221,14 @@ func (h *holder) on(d *device) float64 {
 // Used takes in an activator's report.
 func (m *Meter) Used(now time.Time, u api.Usage) {
 	m.advance(now)
-	source := sourceKey{u.Activator, u.Function}
-	last, known := m.sources[source]
-	if !known && len(m.sources) >= mostSources {
-		return
+	key := sourceKey{u.Activator, u.Function}
+	if _, known := m.sources[key]; !known && len(m.sources) >= mostSources {
+		maps.DeleteFunc(m.sources, func(_ sourceKey, s source) bool { return m.now-s.heard >= silent })
+		if len(m.sources) >= mostSources {
+			return
+		}
 	}
+	last := m.sources[key].uses
 	told := make(map[user]api.Use, len(u.Uses))
 	for _, s := range u.Uses {
 		k := user{s.Tenant, s.Key}
@@ -245,7 +255,7 @@ func (m *Meter) Used(now time.Time, u api.Usage) {
 		}
 		m.costs[u.Function][by] += max(0, s.GPUSeconds-before.GPUSeconds)
 	}
-	m.sources[source] = told
+	m.sources[key] = source{m.now, told}
 }
 
 // label bounds the number of names from clients.
