@@ -21,6 +21,9 @@ const (
 	Gone      State = "gone"      // there is no process
 )
 
+// States are all states of an instance.
+var States = []State{Starting, Awake, Draining, Asleep, Unhealthy, Gone}
+
 // Level is the depth of a sleep.
 type Level int
 

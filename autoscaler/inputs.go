@@ -199,7 +199,7 @@ func (a *Autoscaler) Receive(e api.Event) error {
 		})
 	case api.EventInstanceState:
 		return receive(e, a.ObserveInstance, func(s *api.InstanceStatus) error {
-			if s.Function == "" || s.Instance == "" || !known(s.State) {
+			if s.Function == "" || s.Instance == "" || !slices.Contains(api.States, s.State) {
 				return api.BadRequest("data", "event %s: want a function, an instance and one of the states of an instance (have %q)", e.ID, s.State)
 			}
 			return nil
@@ -237,12 +237,4 @@ func receive[T any](e api.Event, put func(T), check func(*T) error) error {
 	}
 	put(v)
 	return nil
-}
-
-func known(s api.State) bool {
-	switch s {
-	case api.Starting, api.Awake, api.Draining, api.Asleep, api.Unhealthy, api.Gone:
-		return true
-	}
-	return false
 }

@@ -151,13 +151,12 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 	if p.role == control.RoleRequester || p.ended {
 		return nil
 	}
-	switch s.State {
-	case api.Starting, api.Awake, api.Draining, api.Asleep, api.Unhealthy:
-	case api.Gone: // only Kubernetes can report that a pod is gone
+	switch {
+	case !slices.Contains(api.States, s.State):
+		return api.BadRequest("state", "%q is no state of an instance", s.State)
+	case s.State == api.Gone: // only Kubernetes can report that a pod is gone
 		f.tracker.processEnded(p, cmp.Or(s.Message, "the function's process ended"))
 		return nil
-	default:
-		return api.BadRequest("state", "%q is no state of an instance", s.State)
 	}
 	if s = f.tracker.completeStatus(p, s); s.Supersedes(p.status) {
 		f.tracker.publishStatus(p, s)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"slices"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -124,13 +125,11 @@ func (s *server) take(w http.ResponseWriter, r *http.Request) error {
 	if err := json.Unmarshal(e.Data, &status); err != nil {
 		return api.BadRequest("data", "event %.100s of type %s: %v", e.ID, e.Type, err)
 	}
-	if status.Instance == "" || status.Function == "" || !states[status.State] {
+	if status.Instance == "" || status.Function == "" || !slices.Contains(api.States, status.State) {
 		return api.BadRequest("data", "event %.100s: want a function, an instance and one of the states of an instance (have %.50q)", e.ID, status.State)
 	}
 	return s.Fleet.Report(status, addr, token)
 }
-
-var states = map[api.State]bool{api.Starting: true, api.Awake: true, api.Draining: true, api.Asleep: true, api.Unhealthy: true, api.Gone: true}
 
 // tellScale answers a demand with the scale that keeps its function at 0. Other reasons for waiting name other
 // functions, which clients must not see.
