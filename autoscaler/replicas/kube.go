@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"knative.dev/pkg/kmap"
 	"knative.dev/serving/pkg/apis/autoscaling"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
@@ -115,27 +116,25 @@ func (c *Cluster) setRevision(ctx context.Context, r *servingv1.Revision, n int,
 		}
 		return c.Functions.Set(ctx, api.NewFunctionName(r.Namespace, r.Name), n, dry)
 	}
-	want := bounds(n) // 2.
-	o := Outcome{Was: -1}
+	least, most := autoscaling.MinScaleAnnotation, autoscaling.MaxScaleAnnotation
+	want := map[string]string{least.Key(): strconv.Itoa(n), most.Key(): strconv.Itoa(max(1, n))} // 2. a max-scale of 0 would mean no limit
+	o := Outcome{}
+	if v, err := strconv.Atoi(least.Value(r.Annotations)); err == nil {
+		o.Was = v
+	}
 	patch := map[string]any{}
-	for _, key := range []autoscalingKey{minScale, maxScale} {
-		_, now, _ := key.keys.Get(r.Annotations)
-		if key.floor {
-			o.Was = 0
-			if v, err := strconv.Atoi(now); err == nil {
-				o.Was = v
-			}
-		}
-		if now == want[key.keys.Key()] {
+	for _, keys := range []kmap.KeyPriority{least, most} {
+		key := keys.Key()
+		if keys.Value(r.Annotations) == want[key] {
 			continue
 		}
 		o.Changed = true
-		for _, other := range key.keys { // an older name of the same annotation
+		for _, other := range keys { // an older name of the same annotation
 			if _, there := r.Annotations[other]; there {
 				patch[other] = nil
 			}
 		}
-		patch[key.keys.Key()] = want[key.keys.Key()]
+		patch[key] = want[key]
 	}
 	if !o.Changed || dry {
 		return o, nil
@@ -148,35 +147,6 @@ func (c *Cluster) setRevision(ctx context.Context, r *servingv1.Revision, n int,
 		return Outcome{}, explain(t, err)
 	}
 	return o, nil
-}
-
-type autoscalingKey struct {
-	keys  keyPriority
-	floor bool
-}
-
-// keyPriority are the names of one annotation, the one to write first.
-type keyPriority []string
-
-func (k keyPriority) Key() string { return k[0] }
-
-func (k keyPriority) Get(m map[string]string) (key, value string, found bool) {
-	for _, key := range k {
-		if v, there := m[key]; there {
-			return key, v, true
-		}
-	}
-	return "", "", false
-}
-
-var (
-	minScale = autoscalingKey{keyPriority(autoscaling.MinScaleAnnotation), true}
-	maxScale = autoscalingKey{keyPriority(autoscaling.MaxScaleAnnotation), false}
-)
-
-// bounds returns a stock revision's annotations. A max-scale of 0 would mean no limit.
-func bounds(n int) map[string]string {
-	return map[string]string{minScale.keys.Key(): strconv.Itoa(n), maxScale.keys.Key(): strconv.Itoa(max(1, n))}
 }
 
 func explain(t Target, err error) error {
