@@ -328,11 +328,3 @@ func (a *Autoscaler) CopyRecord(w io.Writer) error {
 	}
 	return nil
 }
-
-// RecordCost returns the CPU time that recording has taken.
-func (a *Autoscaler) RecordCost() time.Duration {
-	if a.round.rec == nil {
-		return 0
-	}
-	return a.round.rec.Cost()
-}
