@@ -78,9 +78,7 @@ func newAsked() *prometheus.CounterVec {
 }
 
 func newServer(cfg Config, from image, registry prometheus.Registerer) *server {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	s := &server{cfg: cfg, image: from, images: newImages(cfg.Clients, &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 30 * time.Second, MaxResponseHeaderBytes: 64 << 10, TLSHandshakeTimeout: readWithin}),
 		asked: newAsked()}
 	s.asked.WithLabelValues("refused") // present from the beginning: the first one is an increase

@@ -52,10 +52,7 @@ const mostMetrics = 16 << 20
 
 // Poll polls all exporters, at each address of a name. It returns answers together with the errors of others.
 func (d DCGM) Poll(ctx context.Context) (seen []Usage, err error) {
-	timeout := d.Timeout
-	if timeout == 0 {
-		timeout = 5 * time.Second
-	}
+	timeout := cmp.Or(d.Timeout, 5*time.Second)
 	client := &http.Client{Transport: d.Transport, Timeout: timeout}
 	var all []exporter
 	for _, u := range d.URLs {

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,13 +43,10 @@ type Config struct {
 
 // Discover lists the devices of this machine, the host first, even if the GPUs can't be read.
 func Discover(ctx context.Context, c Config) ([]Device, error) {
-	if c.Share == 0 {
-		c.Share = 0.8
-	}
+	c = c.withDefaults()
 	if c.Memory < 0 || c.Share < 0 || c.Share > 1 {
 		return nil, fmt.Errorf("host memory: want a budget of at least 0 (have %d) and a share from 0 to 1 (have %g)", c.Memory, c.Share)
 	}
-	c = c.withDefaults()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
 	defer cancel()
 	host, err := c.host()
@@ -64,12 +62,7 @@ func Discover(ctx context.Context, c Config) ([]Device, error) {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Timeout == 0 {
-		c.Timeout = 5 * time.Second
-	}
-	if c.NvidiaSMI == "" {
-		c.NvidiaSMI = "nvidia-smi"
-	}
+	c.Share, c.Timeout, c.NvidiaSMI = cmp.Or(c.Share, 0.8), cmp.Or(c.Timeout, 5*time.Second), cmp.Or(c.NvidiaSMI, "nvidia-smi")
 	return c
 }
 

@@ -9,6 +9,7 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,15 +86,9 @@ func (c Config) Validate() error {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Listen == "" {
-		c.Listen = fmt.Sprintf(":%d", control.AutoscalerPort)
-	}
-	if c.MetricsListen == "" {
-		c.MetricsListen = fmt.Sprintf(":%d", control.MetricsPort)
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Listen = cmp.Or(c.Listen, fmt.Sprintf(":%d", control.AutoscalerPort))
+	c.MetricsListen = cmp.Or(c.MetricsListen, fmt.Sprintf(":%d", control.MetricsPort))
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }
 
