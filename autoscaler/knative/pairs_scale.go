@@ -103,7 +103,13 @@ func (pr *pairs) lowerClaims(ctx context.Context, r *revision, requester *pod) e
 	ctx, cancel := context.WithTimeoutCause(ctx, createTimeout, fmt.Errorf("it takes longer than %s", createTimeout))
 	defer cancel()
 	// First: the ReplicaSet's deletion waits half a minute for the queue-proxy.
-	return pr.scaler.deleteByScale(ctx, r, requester, d, true)
+	err = pr.scaler.deleteByScale(ctx, r, requester, d, true)
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
+	if err != nil && requester.stopping && !requester.ended {
+		r.want++ // the next try lowers it again
+	}
+	return err
 }
 
 func (pr *pairs) callRelease(ctx context.Context, requester *pod) {
