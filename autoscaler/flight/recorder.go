@@ -239,7 +239,13 @@ func (r *Recorder) Run(ctx context.Context) error {
 		case <-r.bell:
 		case <-ctx.Done():
 			r.write(d)
-			return r.finish(d)
+			r.mu.Lock()
+			if r.open {
+				r.close(Ended, false)
+			}
+			r.mu.Unlock()
+			r.write(d)
+			return nil
 		}
 		if !r.large() {
 			timer.Reset(flushEvery)
@@ -250,16 +256,6 @@ func (r *Recorder) Run(ctx context.Context) error {
 		}
 		r.write(d)
 	}
-}
-
-func (r *Recorder) finish(d *disk) error {
-	r.mu.Lock()
-	if r.open {
-		r.close(Ended, false)
-	}
-	r.mu.Unlock()
-	r.write(d)
-	return nil
 }
 
 func (r *Recorder) large() bool {

@@ -121,15 +121,7 @@ func (p *plan) unbind(r *Requester, v *Provider, reason string) {
 func (r *Requester) free() bool { return r.Bound == "" && !r.Leaving && len(r.Devices) > 0 }
 
 func equal(a, b []api.DeviceID) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for _, d := range a {
-		if !slices.Contains(b, d) {
-			return false
-		}
-	}
-	return true
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(d api.DeviceID) bool { return !slices.Contains(b, d) })
 }
 
 func overlap(a, b []api.DeviceID) bool {

@@ -17,6 +17,7 @@ import (
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
 const manager = "rouse-relay"
@@ -110,7 +111,7 @@ func (c *Cluster) setService(ctx context.Context, t Target, n int, dry bool) (Ou
 // setRevision scales a revision: 1. through Rouse's autoscaler; 2. of another class by its annotations.
 func (c *Cluster) setRevision(ctx context.Context, r *servingv1.Revision, n int, dry bool) (Outcome, error) {
 	t := Target{Revision, r.Namespace, r.Name}
-	if r.Annotations[autoscaling.ClassAnnotationKey] == "gpu.autoscaling.rouse.dev" { // 1.
+	if r.Annotations[autoscaling.ClassAnnotationKey] == config.Class { // 1.
 		if c.Functions == nil {
 			return Outcome{}, fmt.Errorf("scale %s: it is a function of Rouse, and the relay has no address of Rouse's autoscaler: set --autoscaler", t)
 		}

@@ -308,12 +308,7 @@ func add(x, y api.Activity) api.Activity {
 	if y.LastRequest.After(x.LastRequest) {
 		x.LastRequest = y.LastRequest
 	}
-	if x.Waking == "" {
-		x.Waking = y.Waking
-	}
-	if x.Failed == "" {
-		x.Failed = y.Failed
-	}
+	x.Waking, x.Failed = cmp.Or(x.Waking, y.Waking), cmp.Or(x.Failed, y.Failed)
 	if x.LostNames == nil { // all activators decide the same
 		x.LostNames, x.WrongFallbacks = y.LostNames, y.WrongFallbacks
 	}

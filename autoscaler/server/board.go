@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -147,10 +148,7 @@ func (b *board) keepUp(ctx context.Context, dirty bell.Bell) {
 func (b *board) marked() []api.FunctionName {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	names := make([]api.FunctionName, 0, len(b.dirty))
-	for name := range b.dirty {
-		names = append(names, name)
-	}
+	names := slices.AppendSeq([]api.FunctionName{}, maps.Keys(b.dirty))
 	clear(b.dirty)
 	if len(names) > mostNamed {
 		return nil
