@@ -96,15 +96,13 @@ func (e Endpoint) Network() (network, address string) {
 // [http.Transport] made by [NewTransport] decodes it and pools connections by it.
 func (e Endpoint) URL(path string) string {
 	if socket, found := e.Socket(); found {
-		return "http://" + encodeSocket(socket) + path
+		return fmt.Sprintf("http://%x%s%s", socket, socketHost, path)
 	}
 	return strings.TrimSuffix(string(e), "/") + path
 }
 
 // socketHost is the domain of placeholder hosts.
 const socketHost = ".socket"
-
-func encodeSocket(path string) string { return fmt.Sprintf("%x%s", path, socketHost) }
 
 func decodeSocket(host string) (string, bool) {
 	enc, found := strings.CutSuffix(host, socketHost)

@@ -469,8 +469,8 @@ func (f Function) Redacted() Function {
 	rt.Command, rt.Args, f.Handler = hide(rt.Command...), hide(rt.Args...), hide(f.Handler...)
 	rt.Model, rt.Endpoint = hide(rt.Model)[0], Endpoint(hide(string(rt.Endpoint))[0])
 	rt.Adapters = slices.Clone(rt.Adapters)
-	for k := range rt.Adapters {
-		rt.Adapters[k].Path = hide(rt.Adapters[k].Path)[0]
+	for k, a := range rt.Adapters {
+		rt.Adapters[k].Path = hide(a.Path)[0]
 	}
 	return f
 }

@@ -21,6 +21,9 @@ const (
 	Gone      State = "gone"      // there is no process
 )
 
+// States are all states of an instance.
+var States = []State{Starting, Awake, Draining, Asleep, Unhealthy, Gone}
+
 // Level is the depth of a sleep.
 type Level int
 
@@ -188,7 +191,7 @@ func (s InstanceStatus) Ready() bool { return s.State == Awake }
 // StepsOf returns Steps if they belong to the call with this span, otherwise nil: a record must not show the steps of
 // an earlier start or wake.
 func (s InstanceStatus) StepsOf(span string) []Step {
-	if s.StepsSpan == "" || s.StepsSpan != span {
+	if span == "" || s.StepsSpan != span {
 		return nil
 	}
 	return s.Steps

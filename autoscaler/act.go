@@ -14,7 +14,6 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// act carries out one action of a plan: it marks the instance as busy, starts the call, and records the decision.
 func (a *calls) act(act *decide.Action, now time.Time) {
 	f := a.functions[act.Function]
 	i := a.instances[act.Instance]
@@ -67,7 +66,6 @@ func (a *calls) act(act *decide.Action, now time.Time) {
 	a.tell(d)
 }
 
-// makesRoom begins the trace span of a sleep or stop that makes room for another function.
 func (a *calls) makesRoom(i *instance, act *decide.Action) {
 	if a.functions[act.For] != nil {
 		i.span = a.wakes.Room(act.For, i.Status.Instance, act.Reason, time.Now())
@@ -96,7 +94,7 @@ func (a *calls) wake(i *instance, act *decide.Action, now time.Time) {
 	g := a.newGrant(i, act, now.Add(limit))
 	i.Since, i.RoseAt, i.Faulted, i.Ahead = now, now, false, act.Ahead
 	i.Rehearsing, i.Rehearsed = false, act.Rehearsal
-	i.Grant = g // reserved until the outcome is known: the order may arrive although the call fails
+	i.Grant = g // the order may arrive although the call fails
 	s := i.Status
 	var told api.Trace
 	i.span, told = a.wakes.Startup(i.f.Spec.Name, s.Instance, true, act.Reason, time.Now())
@@ -107,7 +105,7 @@ func (a *calls) wake(i *instance, act *decide.Action, now time.Time) {
 	})
 }
 
-// sleep puts an instance to sleep. Its epoch invalidates all earlier grants; activators are told, so that they don't try them.
+// sleep puts an instance to sleep under an epoch that voids all earlier grants.
 func (a *calls) sleep(i *instance, act *decide.Action) {
 	i.Level, i.Rehearsing, i.Returns = act.Level, act.Rehearsal, act.For == "" && i.f.Order == decide.OrderNone
 	s, epoch := i.Status, a.newEpoch(i)
@@ -123,7 +121,7 @@ func (a *calls) sleep(i *instance, act *decide.Action) {
 	})
 }
 
-// callOff cancels a draining that nothing waits for any more. If it is too late for that, the instance sleeps.
+// callOff cancels a draining; too late for that, the instance sleeps.
 func (a *calls) callOff(i *instance) {
 	i.Returns = false
 	for _, c := range a.under {
@@ -146,7 +144,7 @@ func (a *calls) stop(i *instance, act *decide.Action) {
 	})
 }
 
-// failedDown records that an instance did not sleep or stop. It counts no failure if the instance only refused because new work had arrived.
+// failedDown counts no failure if the instance refused because of new work.
 func (a *calls) failedDown(i *instance, err error) {
 	if code := api.AsError(err).Code; !i.Returns || code != api.CodeBusy && code != api.CodeStaleEpoch {
 		i.Failures++
@@ -157,8 +155,7 @@ func (a *calls) failedDown(i *instance, err error) {
 	}
 }
 
-// takeBack tells activators that their grants of an instance up to an epoch are void. Nothing waits for it: the instance refuses those grants
-// whether activators receive this or not.
+// takeBack tells activators that grants up to an epoch are void. Nothing waits for it: the instance refuses them anyway.
 func (a *calls) takeBack(i *instance, epoch uint64) {
 	g := i.Grant
 	if g.Instance == "" {
@@ -185,12 +182,10 @@ func (a *calls) grant(i *instance, act *decide.Action, now time.Time) {
 	})
 }
 
-// mostUnansweredFences is the number of consecutive unanswered fences, with growing pauses between them, after which an instance counts as
-// lost.
+// mostUnansweredFences in a row, with growing pauses, make an instance count as lost.
 const mostUnansweredFences = 7
 
-// revoke fences an instance, which makes earlier grants void at the instance itself. Its answer proves that no earlier wake can begin from
-// then on, and shows whether one is under way.
+// revoke fences an instance. Its answer proves that no earlier wake can begin from then on.
 func (a *calls) revoke(i *instance) {
 	s, epoch := i.Status, a.newEpoch(i)
 	a.takeBack(i, epoch)
@@ -200,8 +195,7 @@ func (a *calls) revoke(i *instance) {
 	})
 }
 
-// refused reports whether an instance refused an order because it has seen a later epoch. If so, the instance is polled: its report of that
-// epoch may have been lost.
+// refused reports whether an instance refused an order because it has seen a later epoch. If so, it is polled.
 func (a *calls) refused(i *instance, err error) bool {
 	if api.AsError(err).Code != api.CodeStaleEpoch {
 		return false
@@ -213,19 +207,17 @@ func (a *calls) refused(i *instance, err error) bool {
 	return true
 }
 
-// newGrant returns the grant of an action, with a new epoch.
 func (a *calls) newGrant(i *instance, act *decide.Action, expires time.Time) api.Grant {
 	return api.Grant{Instance: i.Status.Instance, Function: i.f.Spec.Name, Epoch: a.newEpoch(i),
 		Devices: act.Devices, Memory: act.Memory, Expires: expires, Life: expires.Sub(a.now)}
 }
 
-// newEpoch returns an epoch higher than any earlier one of this instance, also across restarts and changes of leader.
+// newEpoch is higher than any earlier one of this instance, also across restarts and changes of leader.
 func (a *calls) newEpoch(i *instance) uint64 {
 	i.Epoch = a.epochs.Next(i.Epoch, a.now)
 	return i.Epoch
 }
 
-// newID returns the ID of a new instance: the function's short name and a number.
 func (a *calls) newID(name api.FunctionName) api.InstanceID {
 	for {
 		a.counter[name.Name()]++
@@ -236,7 +228,6 @@ func (a *calls) newID(name api.FunctionName) api.InstanceID {
 	}
 }
 
-// tell records a decision, counts it, logs it and emits it.
 func (a *loop) tell(d api.Decision) {
 	if f := a.functions[d.Function]; f != nil {
 		f.decided(d)
@@ -264,15 +255,13 @@ func (a *loop) tell(d api.Decision) {
 	a.emitter.Emit(api.NewEvent(api.EventDecision, a.cfg.Source, d.Function, d))
 }
 
-// tellError records that an action failed. It does nothing if err is nil.
 func (a *loop) tellError(name api.FunctionName, id api.InstanceID, action string, err error) {
 	if err != nil {
 		a.tell(api.Decision{At: a.now, Function: name, Instance: id, Action: action, Reason: "it failed", Error: err.Error()})
 	}
 }
 
-// adapt sends an instance the adapters that its function declares, if it may have others, and repeats that until it
-// succeeds. An instance whose runtime takes adapters only at its start is replaced.
+// adapt repeats until it succeeds. An instance whose runtime takes adapters only at its start is replaced.
 func (a *calls) adapt(i *instance) {
 	f := i.f
 	want := f.Spec.Runtime.Adapters
@@ -301,10 +290,9 @@ func (a *calls) adapt(i *instance) {
 	})
 }
 
-// adaptTimeout bounds a change of adapters, which may include downloads.
+// adaptTimeout includes downloads.
 const adaptTimeout = 15 * time.Minute
 
-// toldAdapters handles an instance's answer to a list of adapters.
 func (a *calls) toldAdapters(i *instance, list []api.Adapter, err error) {
 	id := i.Status.Instance
 	i.Telling = false
@@ -324,5 +312,4 @@ func (a *calls) toldAdapters(i *instance, list []api.Adapter, err error) {
 	a.adapt(i)
 }
 
-// actionAdapt is the action name of a change of adapters in decisions.
 const actionAdapt = "adapt"

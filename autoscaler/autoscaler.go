@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// New returns an autoscaler and starts nothing. emitter receives its decisions, registry its metrics; either may be nil.
+// New returns an autoscaler and starts nothing. emitter and registry may be nil.
 func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry prometheus.Registerer) (*Autoscaler, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("autoscaler: %w", err)
@@ -52,7 +52,7 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 }
 
 // Run is the owner loop. It blocks until ctx ends; then it cancels the calls under way, waits for them, and returns nil.
-// Instances keep running: see [Autoscaler.StopAll]. It may be called once.
+// Instances keep running. Call it once.
 func (a *Autoscaler) Run(ctx context.Context) error {
 	if a.calls.ctx != nil {
 		return errors.New("autoscaler: Run was called twice")
@@ -93,11 +93,10 @@ func (a *Autoscaler) Run(ctx context.Context) error {
 	}
 }
 
-// longRound is how long a round takes that is followed by a pause as long, in which messages gather: so rounds take at most half of the time.
+// longRound is how long a round takes that is followed by a pause as long: messages gather.
 const longRound = time.Millisecond
 
-// goRound runs one round of the loop: it applies the messages, plans and acts. It returns the time when the next plan is
-// due.
+// goRound returns the time when the next plan is due.
 func (a *loop) goRound(came []message) time.Time {
 	now, step := a.clock.read()
 	a.round.begin(a, now, step)
@@ -119,7 +118,7 @@ func (a *loop) goRound(came []message) time.Time {
 	return next
 }
 
-// enter sets the time of a round. step is the amount by which the machine's clock was set.
+// enter sets the time of a round. step is by how much the machine's clock was set.
 func (a *loop) enter(now time.Time, step time.Duration) {
 	a.now = now
 	if step != 0 {
@@ -128,10 +127,10 @@ func (a *loop) enter(now time.Time, step time.Duration) {
 	}
 }
 
-// plan plans and acts. It returns the time when the next plan is due.
+// plan returns the time when the next plan is due.
 func (a *loop) plan() time.Time {
 	now := a.now
-	var expiry time.Time // when next something depends on time alone
+	var expiry time.Time
 	for _, f := range a.order {
 		expiry = earlier(expiry, earlier(a.expire(f, now), a.probe(f, now)))
 	}
@@ -147,8 +146,7 @@ func (a *loop) plan() time.Time {
 		a.calls.act(&actions[i], now)
 		acted = acted || actions[i].Kind != decide.Wait
 	}
-	// An action changes what the next plan sees: an instance that is put to sleep frees its grant for another. One more plan
-	// is enough, because the results of its calls come as messages.
+	// An instance that is put to sleep frees its grant for another. One more plan is enough.
 	if a.again = acted && !a.again; a.again {
 		a.box.Ring()
 	}

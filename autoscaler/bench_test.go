@@ -157,14 +157,14 @@ func BenchmarkRecord(b *testing.B) {
 			for ; n < 3*load.rate; n++ { // the first state is written
 				event(n)
 			}
-			began, bytes, cost := time.Now(), recordSize(b, folder), a.RecordCost()
+			began, bytes, cost := time.Now(), recordSize(b, folder), a.round.rec.Cost()
 			for b.Loop() {
 				event(n)
 				n++
 			}
 			took := time.Since(began)
 			b.ReportMetric(float64(recordSize(b, folder)-bytes)*float64(24*time.Hour)/float64(took)/1e6, "MB/day")
-			b.ReportMetric(100*float64(a.RecordCost()-cost)/float64(took), "%core")
+			b.ReportMetric(100*float64(a.round.rec.Cost()-cost)/float64(took), "%core")
 			cancel()
 			<-done
 			b.ReportMetric(replayTime(b, folder), "µs/round")

@@ -14,10 +14,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// callKind is the method of [Effects] that a call calls.
 type callKind int
 
-// The kinds of calls whose results matter. Records contain these numbers.
+// The kinds of calls. Records contain these numbers.
 const (
 	callStart callKind = iota
 	callWake
@@ -30,23 +29,22 @@ const (
 	callFail
 )
 
-// call is a call of [Effects] under way, with what handling its result ([returned]) needs.
+// call is a call of [Effects] under way.
 type call struct {
-	N        uint64 // numbered in the order of calls
+	N        uint64
 	Kind     callKind
 	Function api.FunctionName
-	Asked    api.InstanceID // the instance's ID at that time
+	Asked    api.InstanceID // at that time
 	Began    time.Time
 	Limit    time.Duration
-	Adapters []api.Adapter // the list that Adapt sends
-	// CalledOff is set when the call's effect is no longer wanted.
+	Adapters []api.Adapter
+	// CalledOff: the call's effect is no longer wanted.
 	CalledOff bool
 
 	i      *instance          // nil: no instance, or one that is gone
-	cancel context.CancelFunc // cancels the call; nil in a replay
+	cancel context.CancelFunc // nil in a replay
 }
 
-// returned is the result of a call.
 type returned struct {
 	N      uint64
 	Status api.InstanceStatus
@@ -55,13 +53,13 @@ type returned struct {
 	Err    *failure
 }
 
-// failure is the error of a call, reduced to what the loop depends on.
+// failure is an error, reduced to what the loop depends on.
 type failure struct {
 	Text              string
-	Elsewhere, Ending bool // the error is [ErrElsewhere], [ErrEnding]
+	Elsewhere, Ending bool
 	API               *plainError
 
-	err error // the original error; nil in a replay
+	err error // nil in a replay
 }
 
 // plainError is an [api.Error] with all its fields in JSON.
@@ -78,7 +76,7 @@ func newFailure(err error) *failure {
 	return f
 }
 
-// error returns the original error, or in a replay f itself, which reads the same.
+// error returns f itself in a replay, which reads the same.
 func (f *failure) error() error {
 	if f == nil {
 		return nil
@@ -89,10 +87,9 @@ func (f *failure) error() error {
 	return f
 }
 
-// Error implements error.
 func (f *failure) Error() string { return f.Text }
 
-// Unwrap lets errors.Is and errors.As find the same errors as in the original.
+// Unwrap finds the same errors as in the original.
 func (f *failure) Unwrap() []error {
 	var is []error
 	if f.Elsewhere {
@@ -107,21 +104,20 @@ func (f *failure) Unwrap() []error {
 	return is
 }
 
-// calls carries out actions by calls of [Effects], and handles their results. The loop owns it.
+// calls carries out actions. The loop owns it.
 type calls struct {
 	*loop
 	fx Effects // nil in a replay
 	// ops counts the calls under way; ctx is their context.
 	ops     sync.WaitGroup
 	ctx     context.Context
-	under   map[uint64]*call // the calls under way, by number
-	last    uint64           // the last number
+	under   map[uint64]*call // by number
+	last    uint64
 	epochs  decide.Epochs
-	counter map[string]int // the last instance number, by the function's short name
+	counter map[string]int // by the function's short name
 }
 
-// call begins a call of Effects in its own goroutine. Without effects, in a replay, it only registers the call: the record has the
-// result.
+// call begins a call of Effects in its own goroutine, or in a replay only registers it: the record has the result.
 func (a *calls) call(c *call, limit time.Duration, do func(ctx context.Context) returned) {
 	a.last++
 	c.N, c.Began = a.last, a.now
@@ -143,7 +139,6 @@ func (a *calls) call(c *call, limit time.Duration, do func(ctx context.Context) 
 	})
 }
 
-// begin starts a call and marks it in i.Doing. The mark and the call's span end when the call returns.
 func (a *calls) begin(i *instance, what decide.Doing, c call, do func(context.Context) returned) {
 	i.Doing = what
 	span := i.span
@@ -177,12 +172,10 @@ func (r *returned) apply(a *loop) {
 	}
 }
 
-// current reports whether i is still among the loop's instances.
 func (a *calls) current(i *instance) bool {
 	return i != nil && a.instances[i.Status.Instance] == i
 }
 
-// finish handles the result of a call that is marked in its instance.
 func (a *calls) finish(c *call, r *returned, err error) {
 	i, s := c.i, r.Status
 	if !a.current(i) {
@@ -191,7 +184,7 @@ func (a *calls) finish(c *call, r *returned, err error) {
 	i.Doing, i.Level, i.span = decide.Nothing, 0, nil
 	if err == nil && s.Instance == i.Status.Instance {
 		a.merge(s, a.now)
-		i.Status.Requests, i.Status.Spare, i.Status.Shrunk = s.Requests, s.Spare, s.Shrunk // the status in the result wins over later reports
+		i.Status.Requests, i.Status.Spare, i.Status.Shrunk = s.Requests, s.Spare, s.Shrunk // the result wins over later reports
 	}
 	switch c.Kind {
 	case callStart:
@@ -203,7 +196,7 @@ func (a *calls) finish(c *call, r *returned, err error) {
 	case callStop:
 		a.stopped(c, err)
 	case callGrant:
-		if err != nil { // the grant may have arrived all the same: its memory stays reserved
+		if err != nil { // it may have arrived: its memory stays reserved
 			a.tellError(c.Function, c.Asked, string(decide.Grant), err)
 			i.RetryAt = a.now.Add(backoffMost / 30)
 		}
@@ -263,7 +256,7 @@ func (a *calls) slept(c *call, err error) {
 	}
 	a.tellError(c.Function, c.Asked, string(decide.Sleep), err)
 	if a.now.Sub(c.Began) >= c.Limit {
-		i.Failures++ // it hangs: another try would take as long, so it is stopped instead
+		i.Failures++ // it hangs: it is stopped instead
 	}
 	a.failedDown(i, err)
 }
@@ -300,8 +293,8 @@ func (a *calls) fenced(c *call, err error) {
 	}
 }
 
-// fault counts a failed start or wake, at most once for each. It logs no warning: giving up does, with the reason, so
-// the last failure is logged at debug level only. final says that no other try follows.
+// fault counts a failed start or wake, once for each. Giving up logs a warning, so the last failure is logged at debug
+// level. final: no other try follows.
 func (a *loop) fault(i *instance, message string, final bool, now time.Time) {
 	if i.Faulted {
 		return
@@ -318,13 +311,11 @@ func (a *loop) fault(i *instance, message string, final bool, now time.Time) {
 	a.log.Log(a.calls.ctx, level, "a start failed", "function", f.Spec.Name, "instance", i.Status.Instance, "failures", f.Failures, "error", message)
 }
 
-// Backoff after consecutive failures.
 const (
 	backoffFirst = 100 * time.Millisecond
 	backoffMost  = 30 * time.Second
 )
 
-// backoff returns the pause after the nth consecutive failure.
 func backoff(n int) time.Duration {
 	return min(backoffMost, backoffFirst<<min(max(0, n-1), 20))
 }

@@ -15,46 +15,41 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Config configures an autoscaler. The zero value is not valid: it lacks devices. Its JSON, which a record contains, has what decisions
-// depend on.
+// Config configures an autoscaler. It needs devices. Its JSON has what decisions depend on.
 type Config struct {
-	// Devices are the memories that the autoscaler allocates, a host's first; see [inventory.Discover]. In a cluster
-	// each node has its host's memory, [inventory.HostOf], and its GPUs.
+	// Devices are the memories to allocate, a host's first; see [inventory.Discover]. In a cluster each node has its
+	// host's memory, [inventory.HostOf], and its GPUs.
 	Devices []inventory.Device `json:"-"`
-	// Term is the leader's term, higher than any earlier leader's: instances that have heard of it refuse orders and
-	// grants of earlier leaders. 0: there is no other autoscaler, and epochs are ordered by the machine's clock across
-	// restarts.
-	Term uint64 `json:"-"`
-	// Policy holds the parameters of decisions; zero fields take their defaults.
+	// Term is the leader's, higher than any earlier one's: instances refuse earlier leaders. 0: there is no other
+	// autoscaler, and the machine's clock orders epochs across restarts.
+	Term   uint64 `json:"-"`
 	Policy decide.Policy
-	// AssumedMemory is the host memory assumed for a CPU function that declares none, until it has been measured.
-	// Default 512 MiB.
+	// AssumedMemory is assumed for a CPU function that declares none, until it is measured. Default 512 MiB.
 	AssumedMemory api.Bytes
-	// StopTimeout is how long stopping an instance may take in addition to its draining. Default 30 s.
+	// StopTimeout is for a stop beyond its draining. Default 30 s.
 	StopTimeout time.Duration
 	// CallTimeout bounds calls that only pass a message on. Default 5 s.
 	CallTimeout time.Duration
-	// Memory returns what was learned earlier; nil: nothing was.
+	// Memory may be nil.
 	Memory Memory `json:"-"`
-	// Usage was returned by [Autoscaler.SaveUsage] of an earlier process, and is counted further; nil: there is none.
+	// Usage is from [Autoscaler.SaveUsage] of an earlier process; may be nil.
 	Usage *usage.Saved `json:"-"`
-	// Hold tells activators how many GPUs an instance holds while it is awake; 0: it is gone. It must not block; nil: nobody is told.
+	// Hold tells activators how many GPUs an instance holds awake; 0: it is gone. It must not block; may be nil.
 	Hold func(f api.FunctionName, id api.InstanceID, gpus float64) `json:"-"`
-	// Traces exports the spans of wakes; nil: they are not exported.
+	// Traces may be nil.
 	Traces *waketrace.Exporter `json:"-"`
-	// Record configures the recording of all that decisions depend on; see [Replay]. Its zero value records nothing.
+	// Record's zero value records nothing; see [Replay].
 	Record flight.Config `json:"-"`
-	// Source is the source of emitted events. Default "/autoscaler".
+	// Source names the source of events. Default "/autoscaler".
 	Source string
 }
 
 const (
-	// assumedResidue is the memory that a sleeping process is assumed to keep on each of its GPUs if it does not report it.
+	// assumedResidue is for a sleeping process, on each GPU.
 	assumedResidue = api.GiB
-	// demandTTL is how long a demand counts after its last report; activators repeat it each second.
+	// demandTTL is how long a demand counts; activators repeat it each second.
 	demandTTL = 15 * time.Second
-	// probeAfter is how long an instance may be silent before it is polled, if it is starting, waking or draining or its function has waiting
-	// requests.
+	// probeAfter is how long an instance may be silent if its state matters.
 	probeAfter = 5 * time.Second
 )
 
@@ -67,7 +62,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports what is wrong with c; nil if nothing is.
+// Validate reports what is wrong with c.
 func (c Config) Validate() error {
 	var errs []error
 	errs = append(errs, checkDevices(c.Devices))
@@ -103,44 +98,37 @@ func checkDevices(devices []inventory.Device) error {
 	return errors.Join(errs...)
 }
 
-// Effects carries out the autoscaler's decisions. Every call may block, must end when its context ends, and may come from
-// any goroutine. There is at most one call at a time for one instance, except for Adapt. Calls are repeated after a
-// failure, so each must be safe to repeat.
+// Effects carries out decisions. Every call may block, ends with its context, and may come from any goroutine. One
+// instance has one call at a time, beside Adapt. Calls are repeated after a failure.
 type Effects interface {
-	// Start creates an instance of f, to be awake under the grant. It returns the instance's real ID, which differs from
-	// id if instances are named elsewhere. It returns when the process was spawned; the instance's reports tell the rest.
-	// Whatever sees an instance die must report it as [api.Gone].
+	// Start creates an instance of f, to be awake under the grant. It returns its real ID, which may differ from id,
+	// when the process was spawned. Whatever sees an instance die must report it as [api.Gone].
 	Start(ctx context.Context, f api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error)
-	// Wake wakes a sleeping instance and returns when it is awake. [ErrElsewhere]: it was sent no order and sleeps on;
-	// another instance of its function starts instead.
+	// Wake returns when the instance is awake. [ErrElsewhere]: it sleeps on, and another one starts instead.
 	Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (api.InstanceStatus, error)
-	// Sleep drains an instance, puts it to sleep, or deeper, and returns when it sleeps. Grants with a lower epoch are
-	// void from then on. If i.Spare is not nil, a sleeper's pod gives up that part of its request, if Kubernetes allows
-	// it: the returned status says what it has.
+	// Sleep drains an instance and returns when it sleeps, or deeper. Grants with a lower epoch are void from then on.
+	// If i.Spare is not nil, a sleeper's pod gives up that part of its request, if Kubernetes allows it.
 	Sleep(ctx context.Context, i api.InstanceStatus, level api.Level, epoch uint64, drain api.Drain) (api.InstanceStatus, error)
-	// Fence makes every grant and order with a lower epoch void at the instance, also those on their way, and returns its
-	// status after that. It changes nothing else.
+	// Fence voids every grant and order with a lower epoch, also those on their way, and returns the status after that.
 	Fence(ctx context.Context, i api.InstanceStatus, epoch uint64) (api.InstanceStatus, error)
-	// Stop drains an instance and ends it. It returns nil if no process is left or there was none. i.Epoch is the epoch
-	// of this order.
-	// [ErrEnding]: the instance can't be kept from ending but still exists. It holds its memory until it is reported as [api.Gone].
+	// Stop drains an instance and ends it. nil: no process is left. i.Epoch is the epoch of this order. [ErrEnding]: it
+	// holds its memory until it is reported as [api.Gone].
 	Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain) error
-	// Adapt changes the instance's adapters that its function declares to list. An *[api.Error] with status 501 says that
-	// only a new instance can have them.
+	// Adapt changes the adapters that the function declares. An *[api.Error] with status 501: only a new instance can
+	// have them.
 	Adapt(ctx context.Context, i api.InstanceStatus, list []api.Adapter) error
 	// State polls an instance for its status.
 	State(ctx context.Context, i api.InstanceStatus) (api.InstanceStatus, error)
-	// Grant lets activators wake a sleeping instance until the grant expires.
+	// Grant lets activators wake a sleeping instance until g expires.
 	Grant(ctx context.Context, g api.Grant) error
-	// Revoke withdraws all grants of the instance up to g's epoch from activators, so that they don't try what the
-	// instance refuses. Its success proves nothing: see Fence.
+	// Revoke withdraws grants up to g's epoch from activators. Its success proves nothing: see Fence.
 	Revoke(ctx context.Context, g api.Grant) error
-	// Fail tells activators to answer all requests that wait for a function with err.
+	// Fail answers all requests that wait for a function.
 	Fail(ctx context.Context, f api.FunctionName, err *api.Error) error
 }
 
-// ErrElsewhere says that an instance was not woken because its function got other devices than those it sleeps on.
+// ErrElsewhere says that the function got other devices than those that the instance sleeps on.
 var ErrElsewhere = errors.New("another instance comes up in its place, where there were devices to be had")
 
-// ErrEnding says that a stop is not complete: the instance will end by itself.
+// ErrEnding says that the instance will end by itself.
 var ErrEnding = errors.New("it is ending, and its process is not gone yet")

@@ -10,30 +10,27 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// othersStep is the smallest change of other programs' memory use that counts: it changes a little all the time.
+// othersStep is the smallest change that counts.
 const othersStep = 128 * api.MiB
 
-// ObserveUsage takes in the measured memory use of devices. The part that no instance accounts for is used by others
-// ([inventory.Device].Others) and is never allocated. Unknown devices are ignored; devices missing in seen keep their value. It
-// does not block.
+// ObserveUsage takes in the measured memory use of devices. What no instance accounts for is used by others
+// ([inventory.Device].Others) and never allocated. Devices missing in seen keep their value.
 func (a *Autoscaler) ObserveUsage(seen []inventory.Usage) {
 	seen = slices.Clone(seen)
 	a.put(&usageSeen{Seen: seen})
 }
 
-// SetRooms replaces what pods may still request on each node, and the pods of others that fit on no node. It must be current
-// while such a pod exists or an instance reports that its pod fits on no node. It does not block.
+// SetRooms replaces what pods may still request on each node, and the pods of others that fit on no node. It must be
+// current while any pod fits on no node.
 func (a *Autoscaler) SetRooms(rooms []inventory.Room, unmanaged []inventory.UnmanagedPod) {
 	a.put(&roomsSet{Rooms: rooms, Unmanaged: unmanaged})
 }
 
-// SetElastic sets whether nodes may be added. If so, an instance that fits on no node is started all the same, and its pod waits.
-// It does not block.
+// SetElastic sets whether nodes may be added: then an instance that fits on no node is started all the same.
 func (a *Autoscaler) SetElastic(on bool) {
 	a.put(&elasticSet{On: on})
 }
 
-// notice computes what others use of each GPU.
 func (a *loop) notice(seen []inventory.Usage) {
 	used := make(map[api.DeviceID]api.Bytes, len(seen))
 	for _, u := range seen {
@@ -47,7 +44,7 @@ func (a *loop) notice(seen []inventory.Usage) {
 			continue
 		}
 		held := line.Awake + line.Rising + line.Asleep + line.Leaving
-		held += held / 10 // contexts and fragmentation: an instance's real use differs from its report
+		held += held / 10 // contexts and fragmentation: real use differs from reports
 		others := devices[k].Unaccounted(n, held) / othersStep * othersStep
 		if d := max(others-line.Others, line.Others-others); d < othersStep || d == othersStep && others > 0 {
 			continue
@@ -65,8 +62,7 @@ func (a *loop) notice(seen []inventory.Usage) {
 	}
 }
 
-// forgive forgets failed starts on GPUs of nodes that gained or lost devices: another device may work. A renamed device is no
-// change, and failures that depend on no device stay.
+// forgive forgets failed starts on GPUs of nodes that gained or lost devices. A renamed one is no change.
 func (a *loop) forgive(devices []inventory.Device) {
 	of := func(list []inventory.Device, name func(inventory.Device) api.DeviceID) map[string][]api.DeviceID {
 		nodes := make(map[string][]api.DeviceID)
@@ -92,8 +88,7 @@ func (a *loop) forgive(devices []inventory.Device) {
 	}
 }
 
-// markLost marks instances whose GPU is no longer listed although its node is: they can't work. If the whole node is missing, its
-// instances are reported as gone.
+// markLost marks instances whose GPU is gone although its node is not.
 func (a *loop) markLost(devices []inventory.Device, now map[api.DeviceID]api.DeviceID) {
 	there, nodes := make(map[api.DeviceID]bool), make(map[string]bool)
 	for _, d := range devices {

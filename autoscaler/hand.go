@@ -13,13 +13,13 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
-// waiter is a caller that waits for an operator's order. done has room for the loop's one answer; it is nil in a replay.
+// waiter waits for an operator's order. done has room for the one answer; it is nil in a replay.
 type waiter struct {
 	id   uint64
 	done chan error
 }
 
-// answer sends err to all callers that wait for the order, and ends the order.
+// answer also ends the order.
 func (f *function) answer(err error) {
 	for _, w := range f.waiters {
 		reply(w.done, err)
@@ -30,15 +30,14 @@ func (f *function) answer(err error) {
 	}
 }
 
-// Wake starts or wakes an instance of a function that has none awake, and returns when one is awake. If ctx ends first and no other
-// caller asked, the order is dropped. Errors are *[api.Error] if the function is unknown or can't be started.
+// Wake returns when an instance of a function is awake. If ctx ends first and no other caller asked, the order is
+// dropped. Errors are *[api.Error] if the function is unknown or can't be started.
 func (a *Autoscaler) Wake(ctx context.Context, name api.FunctionName) error {
 	return a.byHand(ctx, name, decide.OrderWake, 0)
 }
 
-// Sleep puts all awake instances of a function to sleep at level (0: the function's own) and returns when they sleep. Running
-// requests may finish. It refuses if the function would be woken again at once: while requests wait, and if min-scale or a scale
-// from outside keeps it awake.
+// Sleep returns when all instances of a function sleep at level (0: the function's own). Running requests may finish. It
+// refuses if the function would be woken again at once.
 func (a *Autoscaler) Sleep(ctx context.Context, name api.FunctionName, level api.Level) error {
 	if level < api.LevelAwake || level > api.Suspended {
 		return api.BadRequest("level", "level %d: want 1, 2 or 3", level)
@@ -46,20 +45,18 @@ func (a *Autoscaler) Sleep(ctx context.Context, name api.FunctionName, level api
 	return a.byHand(ctx, name, decide.OrderSleep, level)
 }
 
-// Stop ends all instances of a function and returns when they are gone. Running requests may finish. The next request starts the
-// function again. It refuses if the function would start again at once, like [Autoscaler.Sleep].
+// Stop returns when all instances of a function are gone. Otherwise it is like [Autoscaler.Sleep].
 func (a *Autoscaler) Stop(ctx context.Context, name api.FunctionName) error {
 	return a.byHand(ctx, name, decide.OrderStop, 0)
 }
 
-// Activators batch changes of demand, and front doors relay them, so the last reported waiting requests may have been answered
-// since. An order is retried every demandSoon, demandLate in all, before it is refused because of them.
+// Reported waiting requests may have been answered since: activators batch changes. An order is retried every
+// demandSoon, demandLate in all, before it is refused because of them.
 const (
 	demandSoon = 50 * time.Millisecond
 	demandLate = 250 * time.Millisecond
 )
 
-// byHand gives an operator's order and waits until it is carried out.
 func (a *Autoscaler) byHand(ctx context.Context, name api.FunctionName, order decide.Order, level api.Level) error {
 	for late := time.Now().Add(demandLate); ; {
 		again, err := a.byHandOnce(ctx, name, order, level)
@@ -74,7 +71,7 @@ func (a *Autoscaler) byHand(ctx context.Context, name api.FunctionName, order de
 	}
 }
 
-// byHandOnce is byHand without retries; again reports whether a retry may help.
+// byHandOnce does not retry; again reports whether that may help.
 func (a *Autoscaler) byHandOnce(ctx context.Context, name api.FunctionName, order decide.Order, level api.Level) (again bool, err error) {
 	in := &orderGiven{Name: name, Order: order, Level: level, Waiter: a.waiters.Add(1), done: make(chan error, 1), given: make(chan error, 1)}
 	refused, err := answerTo(ctx, a, in, in.given)
@@ -114,7 +111,7 @@ func (a *loop) giveOrder(name api.FunctionName, order decide.Order, level api.Le
 	}
 	if order != decide.OrderWake {
 		scaled := f.Function.Scale.On(a.now)
-		none := scaled && f.Function.Scale.Bound(f.Spec) == 0 // scaled to 0: waiting requests start nothing
+		none := scaled && f.Function.Scale.Bound(f.Spec) == 0 // waiting requests start nothing
 		switch {
 		case f.Waiting > 0 && !none:
 			return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has %d waiting, which would bring it back at once: let them be answered first", name, f.Waiting).WithRetryAfter(demandSoon)
@@ -138,7 +135,6 @@ func (a *loop) giveOrder(name api.FunctionName, order decide.Order, level api.Le
 	return nil
 }
 
-// whyNotSuspended returns an error if level is [api.Suspended] and f can't be.
 func (f *function) whyNotSuspended(level api.Level) error {
 	if level != api.Suspended {
 		return nil
@@ -158,7 +154,6 @@ func (f *function) whyNotSuspended(level api.Level) error {
 	return nil
 }
 
-// withdraw forgets a caller that no longer waits, and the order if it was the last one.
 func (a *loop) withdraw(name api.FunctionName, id uint64) {
 	f := a.functions[name]
 	if f == nil {
@@ -175,7 +170,6 @@ func (a *loop) withdraw(name api.FunctionName, id uint64) {
 	}
 }
 
-// settle ends the orders that are carried out.
 func (a *loop) settle() {
 	for _, f := range a.order {
 		if f.Order == decide.OrderNone || f.removed {
@@ -197,7 +191,6 @@ func (a *loop) settle() {
 	}
 }
 
-// carriedOut reports whether f's order is carried out.
 func (f *function) carriedOut() bool {
 	awake, down := false, true
 	for _, i := range f.Instances {
@@ -231,15 +224,13 @@ func (a *Autoscaler) StopAll(ctx context.Context) error {
 	}
 }
 
-// Bounds of a scale that is set from outside.
 const (
 	mostReplicas = 10000
 	longestScale = 24 * time.Hour
 )
 
-// Scale sets how many instances of a function are kept awake for a time, whatever the demand, within its min-scale and
-// max-scale; see [decide.Scale]. A later call replaces it. It returns an *[api.Error] if a value is out of range or the
-// function is unknown.
+// Scale sets how many instances are kept awake for a time, within min-scale and max-scale; see [decide.Scale]. It
+// returns an *[api.Error] if a value is out of range or the function is unknown.
 func (a *Autoscaler) Scale(ctx context.Context, name api.FunctionName, replicas int, lifetime time.Duration, by string) error {
 	switch {
 	case replicas < 0 || replicas > mostReplicas:
@@ -265,7 +256,6 @@ func (p *scaleSet) apply(a *loop) {
 	reply(p.refused, nil)
 }
 
-// setScale sets f's scale, and records a decision if it changed.
 func (a *loop) setScale(f *function, s decide.Scale) {
 	now := a.now
 	old := f.Function.Scale
@@ -280,16 +270,13 @@ func (a *loop) setScale(f *function, s decide.Scale) {
 	a.tell(api.Decision{At: now, Function: f.Spec.Name, Action: "scale", Reason: reason})
 }
 
-// replicas is the replica signal: how many instances of each function should be awake, and how many are, for
-// autoscalers that scale by it. It exports each metric under Rouse's own name and under the name of llm-d's Workload
-// Variant Autoscaler, so that an HPA or ScaledObject written for the latter works unchanged. Prometheus renames their
-// label namespace to exported_namespace when it scrapes them from a pod.
+// replicas is how many instances of each function should be awake, and how many are, under Rouse's own names and those
+// of llm-d's Workload Variant Autoscaler. Prometheus renames their label namespace to exported_namespace.
 type replicas struct {
 	desired, current                  *prometheus.Desc
 	wvaDesired, wvaCurrent, wvaDegree *prometheus.Desc
 }
 
-// count is the signal of one function.
 type count struct {
 	function         api.FunctionName
 	model            api.ModelName
@@ -325,7 +312,6 @@ func (r replicas) collect(gauge func(*prometheus.Desc, float64, ...string), coun
 	}
 }
 
-// counts returns the signal of all declared functions.
 func (a *loop) counts(now time.Time) []count {
 	out := make([]count, 0, len(a.order))
 	for _, f := range a.order {
@@ -343,8 +329,7 @@ func (a *loop) counts(now time.Time) []count {
 	return out
 }
 
-// desired returns how many instances of f should be awake: those that a plan wants, and those needed within
-// SleepAfter, which it keeps. Without the latter the signal would drop in every pause between two requests.
+// desired also counts instances needed within SleepAfter: the signal would drop in every pause between two requests.
 func (a *loop) desired(f *function, now time.Time) int {
 	d := decide.Desired(&f.Function, now)
 	if f.Order != decide.OrderNone || f.Function.Scale.On(now) {

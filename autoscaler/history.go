@@ -1,17 +1,5 @@
-// The [History] remembers which instances held what of the host and of each GPU, and what was decided, to explain past states. It
-// decides nothing, has no clock, and no decision depends on it.
-//
-// Its size is bounded: nothing is older than a day, there are at most [MostChanges] changes and [MostDecisions] decisions (about 4 MiB
-// together), and the oldest go first. A change is a new state or place of an instance, or a change of its memory by more than 1/32:
-// measured amounts vary a little all the time.
-//
-//  1. The owner of all decisions reports what an instance holds ([History.Set]); an unchanged value has no effect.
-//  2. A change gets the next number and is kept. A change that is dropped is first applied to the beginning, so that beginning and
-//     changes always add up to the present.
-//  3. A reader asks for what is newer than its last number ([History.After]). If that number is no longer kept, or is another
-//     process's, it gets everything.
-//
-// A [History] is safe for concurrent use: readers don't wait for decisions.
+// The [History] explains past states; no decision depends on it. A change is a new state or place of an instance, or one
+// of its memory by more than 1/32: measured amounts vary. A change that is dropped is first applied to the beginning.
 package autoscaler
 
 import (
@@ -27,7 +15,6 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// Bounds of what is kept.
 const (
 	historyAge    = 24 * time.Hour
 	MostChanges   = 8192
@@ -35,15 +22,15 @@ const (
 	mostReason    = 1000 // bytes of a decision's reason and error
 )
 
-// othersOf begins the ID of the holder that stands for other programs on a device.
+// othersOf begins the ID of the holder that stands for other programs.
 const othersOf = "others of "
 
-// History keeps the history. The zero value is not usable: see [NewHistory].
+// History is safe for concurrent use: readers don't wait for decisions.
 type History struct {
 	mu        sync.Mutex // guards all below
 	since     time.Time
 	seq       uint64
-	forgotten uint64 // the last number that is not kept; readers with a lower one get everything
+	forgotten uint64 // readers with a lower number get everything
 	begin     map[api.InstanceID]admin.Held
 	now       map[api.InstanceID]admin.Held
 	changes   []numbered[admin.Held]
@@ -55,13 +42,13 @@ type numbered[T any] struct {
 	seq uint64
 }
 
-// NewHistory returns an empty history. Its numbers are higher than those of an earlier one, so that an earlier one's readers get everything.
+// NewHistory returns a history with higher numbers than an earlier one's, whose readers get everything.
 func NewHistory(now time.Time) *History {
 	first := uint64(max(now.UnixMicro(), 1))
 	return &History{since: now, seq: first, forgotten: first, begin: map[api.InstanceID]admin.Held{}, now: map[api.InstanceID]admin.Held{}}
 }
 
-// Set records what an instance holds from h.At on. It does not keep h.Devices.
+// Set records what an instance holds from h.At on.
 func (r *History) Set(h admin.Held) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +71,7 @@ func (r *History) Drop(now time.Time, id api.InstanceID) {
 	}
 }
 
-// SetDevices records the devices, and what other programs use of them.
+// SetDevices records what other programs use of the devices.
 func (r *History) SetDevices(now time.Time, devices []inventory.Device) {
 	there := map[api.InstanceID]bool{}
 	for _, d := range devices {
@@ -119,7 +106,7 @@ func (r *History) Decided(d api.Decision) {
 	r.decisions = add(r, r.decisions, d, MostDecisions, func(d api.Decision) time.Time { return d.At }, func(api.Decision) {})
 }
 
-// After returns what is newer than the number in an earlier answer; 0: everything.
+// After returns what is newer than an earlier answer, or everything if seq is not kept or another process's.
 func (r *History) After(seq uint64) admin.History {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,8 +130,8 @@ func (r *History) put(h admin.Held) {
 	})
 }
 
-// add returns list with v, under the next number. It drops entries that are too old, and if there are too many, an extra tenth of most, so
-// that the rest is seldom moved; dropped is called with each. The caller holds mu.
+// add drops entries that are too old. If there are too many it drops an extra tenth of most: the rest is seldom moved.
+// The caller holds mu.
 func add[T any](r *History, list []numbered[T], v T, most int, at func(T) time.Time, dropped func(T)) []numbered[T] {
 	r.seq++
 	list = append(list, numbered[T]{v, r.seq})
@@ -162,7 +149,6 @@ func add[T any](r *History, list []numbered[T], v T, most int, at func(T) time.T
 	return slices.Delete(list, 0, drop)
 }
 
-// newer returns the entries whose numbers are above seq.
 func newer[T any](list []numbered[T], seq uint64) (all []T) {
 	k, _ := slices.BinarySearchFunc(list, seq+1, func(e numbered[T], seq uint64) int { return cmp.Compare(e.seq, seq) })
 	for _, e := range list[k:] {
@@ -171,12 +157,10 @@ func newer[T any](list []numbered[T], seq uint64) (all []T) {
 	return all
 }
 
-// same reports whether two states differ by nothing that matters.
 func same(a, b admin.Held) bool {
 	return a.State == b.State && a.Function == b.Function && a.Node == b.Node && near(a.Host, b.Host) && near(a.PerDevice, b.PerDevice) && slices.Equal(a.Devices, b.Devices)
 }
 
-// near reports whether two amounts differ by at most 1/32 of the greater.
 func near(a, b api.Bytes) bool { return max(a-b, b-a) <= max(a, b)/32 }
 
 func clip(text string) string {

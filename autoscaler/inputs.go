@@ -11,7 +11,6 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// The inputs. The methods that post them document them.
 type (
 	functionPut struct {
 		Spec     api.Function
@@ -30,7 +29,7 @@ type (
 		Hidden *hidden
 	}
 	demandReported struct{ Demand api.Demand }
-	// used is the usage of clients. No decision depends on it; it is recorded to tell what a day's requests were.
+	// used is recorded to tell what a day's requests were; no decision depends on it.
 	used struct {
 		Function  api.FunctionName
 		Activator string
@@ -83,7 +82,7 @@ func (p *functionPut) apply(a *loop) {
 		f.removed, f.Order = false, decide.OrderNone
 	}
 	if reflect.DeepEqual(f.Spec, spec) || !reflect.DeepEqual(withoutBounds(f.Spec), withoutBounds(spec)) {
-		f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{} // a new declaration may fix the failure; so may a repair before the same one was put again
+		f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{} // what failed may be fixed
 	}
 	f.Spec, f.Undeclared = spec, false
 	a.recallRhythm(f, p.Recalled)
@@ -114,7 +113,7 @@ func (p *devicesSet) apply(a *loop) {
 	devices := slices.Clone(p.Devices)
 	a.forgive(devices)
 	a.markLost(devices, now)
-	for k := range devices { // what others use, as measured
+	for k := range devices {
 		if d := &devices[k]; d.Others == 0 {
 			d.Others = min(a.others[d.ID], d.Capacity)
 		}
@@ -151,7 +150,7 @@ func (p *demandReported) apply(a *loop) {
 	}
 	old, known := f.demands[d.Activator]
 	if behind := old.At.Sub(d.At); known && behind > 0 && behind < mostLate && a.now.Sub(old.heard) < mostLate {
-		return // late; one that is further behind comes from a clock that was set back
+		return // late; one further behind comes from a clock that was set back
 	}
 	f.demands[d.Activator] = demand{Demand: d, heard: a.now}
 	judged, trusted := f.Rhythm.Judged(), f.Rhythm.Trusted()
@@ -174,7 +173,7 @@ func (p *allStopped) apply(a *loop) {
 		a.emptied = append(a.emptied, p.emptied)
 	}
 	for _, f := range a.order {
-		if f.Order != decide.OrderStop { // no other order is carried out any more
+		if f.Order != decide.OrderStop {
 			f.answer(errEnded)
 		}
 	}
@@ -188,8 +187,7 @@ type UsedBy struct {
 	Requests, Input, Output int64
 }
 
-// Receive takes in an event of any type that the autoscaler knows. Its errors are *[api.Error] with status 400. It does
-// not block.
+// Receive takes in an event. Its errors are *[api.Error] with status 400.
 func (a *Autoscaler) Receive(e api.Event) error {
 	switch e.Type {
 	case api.EventDemand:
@@ -201,7 +199,7 @@ func (a *Autoscaler) Receive(e api.Event) error {
 		})
 	case api.EventInstanceState:
 		return receive(e, a.ObserveInstance, func(s *api.InstanceStatus) error {
-			if s.Function == "" || s.Instance == "" || !known(s.State) {
+			if s.Function == "" || s.Instance == "" || !slices.Contains(api.States, s.State) {
 				return api.BadRequest("data", "event %s: want a function, an instance and one of the states of an instance (have %q)", e.ID, s.State)
 			}
 			return nil
@@ -229,7 +227,6 @@ func (a *Autoscaler) Receive(e api.Event) error {
 		api.EventDemand, api.EventInstanceState, api.EventWoken, api.EventUsage, api.EventFunction, api.EventFunctionGone)
 }
 
-// receive calls put with the event's data, unless check, which may change them, refuses them.
 func receive[T any](e api.Event, put func(T), check func(*T) error) error {
 	var v T
 	if err := json.Unmarshal(e.Data, &v); err != nil {
@@ -240,12 +237,4 @@ func receive[T any](e api.Event, put func(T), check func(*T) error) error {
 	}
 	put(v)
 	return nil
-}
-
-func known(s api.State) bool {
-	switch s {
-	case api.Starting, api.Awake, api.Draining, api.Asleep, api.Unhealthy, api.Gone:
-		return true
-	}
-	return false
 }

@@ -21,14 +21,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/tombstone"
 )
 
-// Autoscaler makes all decisions. See [New] and [Autoscaler.Run]. Its exported methods may be called from any goroutine: they send messages to
-// the loop.
+// Autoscaler makes all decisions; see [New]. It is safe for concurrent use. Methods that report something do not block;
+// those that read wait for Run to run.
 type Autoscaler struct {
 	*loop
-	waiters atomic.Uint64 // the last number given to a caller that waits for an operator's order
+	waiters atomic.Uint64
 }
 
-// loop is the owner loop: it has all state and plans.
 type loop struct {
 	cfg     Config
 	emitter api.Emitter
@@ -40,30 +39,28 @@ type loop struct {
 
 	// The loop owns all fields below.
 	functions  map[api.FunctionName]*function
-	order      []*function // all functions, by name
+	order      []*function // by name
 	instances  map[api.InstanceID]*instance
-	tombstones tombstone.Set // IDs of ended instances, so that late reports don't recreate them
-	stopping   bool          // StopAll was called
+	tombstones tombstone.Set // of ended instances: late reports don't recreate them
+	stopping   bool
 	emptied    []chan struct{}
 	topology   *decide.Topology
 	decide     planner                    // decide.Plan, except in tests
-	others     map[api.DeviceID]api.Bytes // memory of devices that other programs use, as measured
+	others     map[api.DeviceID]api.Bytes // of devices that other programs use, as measured
 	usage      *usage.Meter
 	shares     map[api.InstanceID]float64 // as last told to activators
-	again      bool                       // the last plan acted, so one more plan follows
+	again      bool                       // one more plan follows
 	clock      clock
-	now        time.Time        // the time of this round
-	rooms      []inventory.Room // rooms, unmanaged and elastic: as last set
+	now        time.Time
+	rooms      []inventory.Room // as last set, like unmanaged and elastic
 	unmanaged  []inventory.UnmanagedPod
 	elastic    bool
-	round      round // the recording of this round
+	round      round
 	calls      *calls
 }
 
-// planner makes plans; see [decide.Plan].
 type planner func(decide.Snapshot, time.Time) ([]decide.Action, time.Time)
 
-// snapshot returns all that plans look at.
 func (a *loop) snapshot() decide.Snapshot {
 	s := decide.Snapshot{Policy: a.cfg.Policy, Topology: a.topology, Rooms: a.rooms, Unmanaged: a.unmanaged, Elastic: a.elastic,
 		Functions: make([]*decide.Function, len(a.order))}
@@ -77,12 +74,10 @@ func (a *loop) snapshot() decide.Snapshot {
 	return s
 }
 
-// need returns the memory that an awake instance of f takes, and whether that is certain.
 func (a *loop) need(f *function) (api.Memory, bool) {
 	return f.Past.Need(f.Spec, a.cfg.AssumedMemory, a.topology.LargestHost())
 }
 
-// account returns how the memory of each device is used.
 func (a *loop) account() []admin.Device { return decide.Account(a.snapshot(), a.now) }
 
 func (a *loop) setDevices(devices []inventory.Device) {
@@ -99,20 +94,18 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// input is a message that the loop's state and decisions depend on. Its exported fields are recorded, and a replay applies them again.
-// Its unexported fields serve callers that wait for an answer.
+// input is a message that decisions depend on. Its exported fields are recorded and replayed.
 type input interface {
 	apply(a *loop)
 }
 
-// message is work for the loop: an input, or a function that changes nothing that decisions depend on.
+// message is an input, or a function that changes nothing that decisions depend on.
 type message struct {
 	in input // nil: call do
 	do func()
 }
 
-// mailbox is the queue of messages for the loop. Posting never blocks; senders are bounded by what they wait for or by their
-// own rate.
+// mailbox never blocks senders: they are bounded by what they wait for or their own rate.
 type mailbox struct {
 	bell.Bell // wakes the loop
 	// closed is closed by the loop when it stops taking messages.
@@ -124,7 +117,7 @@ type mailbox struct {
 	ended    bool
 }
 
-// post adds a message. It returns false if the loop has ended.
+// post returns false if the loop has ended.
 func (b *mailbox) post(m message) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -136,7 +129,7 @@ func (b *mailbox) post(m message) bool {
 	return true
 }
 
-// take returns and removes all messages. The slice is valid until the next call.
+// take's slice is valid until the next call.
 func (b *mailbox) take() []message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,20 +147,19 @@ func (b *mailbox) close() {
 	close(b.closed)
 }
 
-// do has the loop call f, which must not change anything that plans see. It does not block. It returns false if the loop has
-// ended.
+// do has the loop call f, which must not change anything that plans see. false: the loop has ended.
 func (a *loop) do(f func()) bool { return a.box.post(message{do: f}) }
 
-// put posts an input. It does not block. It returns false if the loop has ended.
+// put returns false if the loop has ended.
 func (a *loop) put(in input) bool { return a.box.post(message{in: in}) }
 
-// ask has the loop call answer and waits for the result. It returns an error if ctx or the loop ends first.
+// ask has the loop call answer. It fails if ctx or the loop ends first.
 func ask[T any](ctx context.Context, a *Autoscaler, answer func() T) (T, error) {
-	c := make(chan T, 1) // so that the loop never blocks on its one send
+	c := make(chan T, 1) // the loop never blocks on its one send
 	return await(ctx, a, a.do(func() { c <- answer() }), c)
 }
 
-// answerTo posts an input and waits for the loop's answer on c, which must have room for one. It fails like ask.
+// answerTo posts an input and waits for the answer on c, which has room for one. It fails like ask.
 func answerTo[T any](ctx context.Context, a *Autoscaler, in input, c <-chan T) (T, error) {
 	return await(ctx, a, a.put(in), c)
 }
@@ -187,7 +179,7 @@ func await[T any](ctx context.Context, a *Autoscaler, posted bool, c <-chan T) (
 	}
 }
 
-// reply sends err on c. In a replay c is nil and reply does nothing.
+// reply does nothing in a replay, where c is nil.
 func reply(c chan<- error, err error) {
 	if c != nil {
 		c <- err
@@ -196,15 +188,14 @@ func reply(c chan<- error, err error) {
 
 var errEnded = api.Errorf(503, api.CodeShutdown, "the autoscaler is shutting down")
 
-// clock is the loop's clock, read once a round. It runs at an even pace although the machine's clock may be set or the machine
-// suspended: the loop then shifts all its times ([loop.shift]), so that nothing becomes overdue. Its times have no monotonic
-// part, so that a record of them is complete.
+// clock is read once a round. It runs at an even pace although the machine's clock may be set or the machine suspended:
+// the loop then shifts all its times ([loop.shift]), and nothing becomes overdue. Its times have no monotonic part.
 type clock struct {
 	began time.Time // with its monotonic part
 	base  time.Time // the wall-clock time that began stands for
 }
 
-// mostOff is the largest tolerated difference between the loop's clock and the machine's, which NTP adjusts all the time.
+// mostOff is tolerated: NTP adjusts the machine's clock all the time.
 const mostOff = 250 * time.Millisecond
 
 func newClock() clock {
@@ -212,8 +203,7 @@ func newClock() clock {
 	return clock{began: now, base: now.Round(0)}
 }
 
-// read returns the time, rounded up to whole microseconds, and the amount by which the machine's clock was set since the last read;
-// 0: it was not set.
+// read returns whole microseconds, and by how much the machine's clock was set since the last read.
 func (c *clock) read() (now time.Time, step time.Duration) {
 	t := time.Now()
 	now = c.base.Add(t.Sub(c.began))
@@ -225,10 +215,8 @@ func (c *clock) read() (now time.Time, step time.Duration) {
 	return now.Add(time.Microsecond - 1).Truncate(time.Microsecond), step
 }
 
-// until returns the duration until t.
 func (c *clock) until(t time.Time) time.Duration { return t.Sub(c.base.Add(time.Since(c.began))) }
 
-// shift moves all times in the loop's state by d.
 func (a *loop) shift(d time.Duration) {
 	for _, f := range a.order {
 		move(d, &f.WaitingSince, &f.LastRequest, &f.PressedSince, &f.ServedUntil, &f.RetryAt, &f.FailedAt, &f.RefusedAt, &f.OrderedAt, &f.Scale.Until, &f.Past.Arrivals.At)
@@ -249,7 +237,6 @@ func (a *loop) shift(d time.Duration) {
 	}
 }
 
-// move adds d to times, except to zero times.
 func move(d time.Duration, times ...*time.Time) {
 	for _, t := range times {
 		if !t.IsZero() {
@@ -258,10 +245,9 @@ func move(d time.Duration, times ...*time.Time) {
 	}
 }
 
-// kindDecision is the record kind of decisions. Those of inputs are the names of their types.
+// kindDecision is the record kind of decisions. Inputs have their types' names.
 const kindDecision = "decision"
 
-// inputs has the type of each kind of input.
 var inputs = func() map[string]reflect.Type {
 	of := make(map[string]reflect.Type)
 	for _, in := range []input{&functionPut{}, &functionRemoved{}, &devicesSet{}, &usageSeen{}, &roomsSet{}, &elasticSet{}, &instanceReported{}, &demandReported{},
@@ -280,7 +266,6 @@ type round struct {
 	saw    func(api.Decision)
 }
 
-// startRecorder starts recording, if configured. end stops it and waits for that.
 func (a *loop) startRecorder() (end func()) {
 	if a.round.rec == nil {
 		return func() {}
@@ -294,7 +279,7 @@ func (a *loop) startRecorder() (end func()) {
 	}
 }
 
-// begin begins to record a round, preceded by a new segment if one is due.
+// begin may be preceded by a new segment.
 func (r *round) begin(a *loop, now time.Time, step time.Duration) {
 	if r.rec == nil {
 		return
@@ -333,7 +318,7 @@ func (r *round) end() {
 	}
 }
 
-// CopyRecord writes the whole record to w. If nothing is recorded it returns an *[api.Error] with status 404.
+// CopyRecord writes the record to w. If nothing is recorded it returns an *[api.Error] with status 404.
 func (a *Autoscaler) CopyRecord(w io.Writer) error {
 	if a.round.rec == nil {
 		return api.Errorf(http.StatusNotFound, "", "nothing is recorded here: its record was switched off")
@@ -342,12 +327,4 @@ func (a *Autoscaler) CopyRecord(w io.Writer) error {
 		return fmt.Errorf("copy the record: %w", err)
 	}
 	return nil
-}
-
-// RecordCost returns the CPU time that recording has taken so far.
-func (a *Autoscaler) RecordCost() time.Duration {
-	if a.round.rec == nil {
-		return 0
-	}
-	return a.round.rec.Cost()
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// metrics are the autoscaler's metrics. Counters are updated as things happen; levels are read from the loop at each
-// collection.
+// Levels are read from the loop at each collection.
 type metrics struct {
 	a         *Autoscaler
 	decisions *prometheus.CounterVec
@@ -25,10 +24,8 @@ type metrics struct {
 	replicas                                             replicas
 }
 
-// came counts the instances of a placement that became awake, and those of them by a hot wake.
 type came struct{ all, hot int }
 
-// placement returns the placement label of f's instances.
 func placement(f *api.Function) string {
 	if f.DualPods {
 		return "dual-pods"
@@ -63,11 +60,10 @@ func newMetrics(a *Autoscaler) *metrics {
 }
 
 func (m *metrics) register(r prometheus.Registerer) {
-	m.decisions.WithLabelValues(string(decide.Fail)) // present from the beginning, so that the first one is an increase
+	m.decisions.WithLabelValues(string(decide.Fail)) // the first one is an increase
 	r.MustRegister(m.decisions, m.plan, m.wake, m)
 }
 
-// woke counts an instance of f that became awake.
 func (m *metrics) woke(f *api.Function, path string, took time.Duration) {
 	m.wake.WithLabelValues(path).Observe(took.Seconds())
 	c := m.came[placement(f)]
@@ -81,7 +77,6 @@ func (m *metrics) woke(f *api.Function, path string, took time.Duration) {
 	}
 }
 
-// path returns the path by which i became awake.
 func (i *instance) path() string {
 	switch {
 	case i.From >= inventory.Stopped:
@@ -104,17 +99,16 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	m.replicas.describe(c)
 }
 
-// levels is the loop's answer to a collection.
 type levels struct {
 	devices   []admin.Device
 	instances map[api.State]int
 	grants    int
-	hot       map[string]float64 // by placement
+	hot       map[string]float64
 	replicas  []count
 	usage     []admin.UsageRow
 }
 
-// Collect implements [prometheus.Collector]. It leaves the levels out if the loop does not answer within a second.
+// Collect implements [prometheus.Collector]. The loop has a second to answer.
 func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

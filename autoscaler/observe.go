@@ -18,24 +18,20 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// PutFunction declares a function, or replaces its declaration. If what an instance runs has changed, or the function was removed
-// in between, the existing instances drain and end, and new ones replace them. If only the adapters differ, the instances are
-// told. It does not block.
+// PutFunction declares a function. If what an instance runs has changed, new instances replace the existing ones.
 func (a *Autoscaler) PutFunction(spec api.Function) { a.put(&functionPut{Spec: spec}) }
 
-// withoutBounds returns the part of f that a start can fail by. The scale bounds and idle times are not part of it: in a cluster
-// they change because starts fail.
+// withoutBounds returns the part of f that a start can fail by. In a cluster the rest changes because starts fail.
 func withoutBounds(f api.Function) api.Function {
 	f.MinScale, f.MaxScale, f.SleepAfter, f.UnloadAfter = 0, 0, 0, 0
 	return f
 }
 
-// RemoveFunction stops all instances of a function and forgets it. It does not block.
+// RemoveFunction stops all instances of a function and forgets it.
 func (a *Autoscaler) RemoveFunction(name api.FunctionName) { a.put(&functionRemoved{Name: name}) }
 
-// SetDevices replaces the memories that the autoscaler allocates, the host's first. Memory held on a missing device no longer
-// counts. Instances on a GPU that its node has lost end; instances on a renamed device (Was) hold it under the new name. No other
-// instance is stopped because of the change. A list that [Config.Validate] would refuse is logged and ignored. It does not block.
+// SetDevices replaces the memories to allocate, the host's first. Instances on a GPU that its node has lost end. A list
+// that [Config.Validate] would refuse is ignored.
 func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 	devices = slices.Clone(devices)
 	if err := checkDevices(devices); err != nil {
@@ -45,7 +41,7 @@ func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 	a.put(&devicesSet{Devices: devices})
 }
 
-// renamed returns ids with each renamed device under its new name. It does not write to ids, which may be shared.
+// renamed does not write to ids.
 func renamed(ids []api.DeviceID, now map[api.DeviceID]api.DeviceID) []api.DeviceID {
 	for k, id := range ids {
 		if _, found := now[id]; found {
@@ -61,13 +57,12 @@ func renamed(ids []api.DeviceID, now map[api.DeviceID]api.DeviceID) []api.Device
 	return ids
 }
 
-// ObserveInstance takes in an instance's report. Reports may be repeated, late and out of order. It does not block.
+// ObserveInstance takes in a report. Reports may be repeated, late and out of order.
 func (a *Autoscaler) ObserveInstance(s api.InstanceStatus) {
 	a.put(&instanceReported{Status: plain(s)})
 }
 
-// plain returns s with the precision that is recorded, so that a replay sees the same: times in whole microseconds without a
-// monotonic part, measured load to a thousandth.
+// plain has the precision that is recorded.
 func plain(s api.InstanceStatus) api.InstanceStatus {
 	s.Since = s.Since.Truncate(time.Microsecond)
 	if s.Load != nil {
@@ -79,20 +74,18 @@ func plain(s api.InstanceStatus) api.InstanceStatus {
 	return s
 }
 
-// thousandth returns v rounded down to ten binary digits.
 func thousandth(v float64) float64 {
 	const digits = 1<<42 - 1 // of 52; these are cleared
 	return math.Float64frombits(math.Float64bits(v) &^ digits)
 }
 
-// ObserveDemand takes in the demand that one activator sees for one function. It does not block.
+// ObserveDemand takes in what one activator sees of one function.
 func (a *Autoscaler) ObserveDemand(d api.Demand) {
 	d.At, d.LastRequest = d.At.Truncate(time.Microsecond), d.LastRequest.Truncate(time.Microsecond)
 	d.OldestAge = d.OldestAge.Truncate(time.Microsecond)
 	a.put(&demandReported{Demand: d})
 }
 
-// judgement describes the outcome of the last forecast, and whether the next is acted upon.
 func judgement(r *rhythm.Rhythm) string {
 	v, score := r.Last(), "the next is acted upon"
 	if !r.Trusted() {
@@ -105,7 +98,7 @@ func judgement(r *rhythm.Rhythm) string {
 	return fmt.Sprintf("%s; that was %s; %s, and %s", v.Window, verdict, r.Scored(), score)
 }
 
-// ObserveWoken takes in an activator's trace of a wake. It does not block.
+// ObserveWoken takes in an activator's trace of a wake.
 func (a *Autoscaler) ObserveWoken(o api.WakeTrace) {
 	a.do(func() {
 		f := a.functions[o.Function]
@@ -120,18 +113,16 @@ func (a *Autoscaler) ObserveWoken(o api.WakeTrace) {
 	})
 }
 
-// NotePodSteps adds Kubernetes' steps for an instance, like [wakeStore.PodSteps]. It does not block.
+// NotePodSteps is [wakeStore.PodSteps].
 func (a *Autoscaler) NotePodSteps(name api.FunctionName, pod api.InstanceID, path api.Path, steps ...waketrace.Step) {
 	a.wakes.PodSteps(name, pod, path, steps...)
 }
 
-// WakeTraces returns the last wakes of a function, the newest last. It does not block.
+// WakeTraces returns the last wakes of a function, the newest last.
 func (a *Autoscaler) WakeTraces(name api.FunctionName) []api.WakeTrace { return a.wakes.List(name) }
 
-// mostLate is how late an event may come after a newer one.
 const mostLate = 30 * time.Second
 
-// merge takes in a status of an instance, from whatever source.
 func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 	i := a.instances[s.Instance]
 	if i != nil {
@@ -139,7 +130,7 @@ func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 	}
 	switch {
 	case i == nil && s.State == api.Gone:
-		a.tombstones.Add(s.Instance, tombstone.Final, time.Time{}) // the Start call may be about to return this ID
+		a.tombstones.Add(s.Instance, tombstone.Final, time.Time{}) // Start may be about to return this ID
 		return
 	case i == nil && a.tombstones.Holds(s.Instance, 0, now):
 		return
@@ -165,7 +156,7 @@ func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 	i.Status, i.Reported = s, true
 	a.share(i, old)
 	if old.OnItsWay() && !s.OnItsWay() {
-		i.Since = now // its start timeout counts from here
+		i.Since = now
 	}
 	i.noteUnloaded()
 	a.noteOrders(i, old, now)
@@ -181,7 +172,7 @@ func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 		if changed {
 			i.Settles = now.Add(firstSettleTime)
 		}
-	case changed && s.State == api.Asleep && s.Memory.Host > 0 && s.Memory.Host == old.Memory.Host: // it still reports the memory that it used awake
+	case changed && s.State == api.Asleep && s.Memory.Host > 0 && s.Memory.Host == old.Memory.Host: // it reports what it used awake
 		i.Settles = now.Add(settleTime)
 	case changed || s.Memory != old.Memory || s.Measuring != old.Measuring:
 		i.Settles = time.Time{}
@@ -196,15 +187,14 @@ func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 	i.f.Observe(now)
 }
 
-// noteUnloaded records whether a sleeper has to load when it is woken. Its process may end while it sleeps.
+// noteUnloaded records whether a sleeper has to load: its process may end.
 func (i *instance) noteUnloaded() {
 	if i.Status.State == api.Asleep {
 		i.Unloaded = i.f.Spec.Unloaded(i.Status)
 	}
 }
 
-// exceeds reports an instance that uses more host memory than its function declares, each time that it has grown by a tenth. From
-// then on the measured amount counts.
+// exceeds reports host memory above the declared amount, each time that it has grown by a tenth.
 func (a *loop) exceeds(i *instance, now time.Time) {
 	f, uses := i.f, i.Status.Memory.Host
 	declared := f.Spec.Memory.Host
@@ -217,14 +207,12 @@ func (a *loop) exceeds(i *instance, now time.Time) {
 	a.tell(d)
 }
 
-// settleTime limits the measurement of a sleeper. firstSettleTime limits the measurement of its GPUs if no sleeper of
-// its function has been measured yet.
+// settleTime limits the measurement of a sleeper, firstSettleTime the first one of its GPUs.
 const (
 	settleTime      = 300 * time.Millisecond
 	firstSettleTime = 3 * time.Second
 )
 
-// adopt takes in an instance that was not started by this process.
 func (a *loop) adopt(s api.InstanceStatus, now time.Time) {
 	f := a.record(s.Function)
 	a.complete(f, &s, api.InstanceStatus{State: s.State, DeviceUse: s.DeviceUse})
@@ -248,8 +236,7 @@ func (a *loop) adopt(s api.InstanceStatus, now time.Time) {
 	a.log.Info("an instance is adopted", "function", s.Function, "instance", s.Instance, "state", s.State)
 }
 
-// noteOrders takes in the epoch in an instance's new status. Grants with a lower epoch are void and reserve no memory. An instance
-// that has forgotten its epoch may obey any earlier order.
+// noteOrders takes in the epoch of a new status. An instance that has forgotten it may obey any earlier order.
 func (a *loop) noteOrders(i *instance, old api.InstanceStatus, now time.Time) {
 	s := i.Status
 	if a.calls.epochs.Beyond(s.Epoch) {
@@ -268,16 +255,14 @@ func (a *loop) noteOrders(i *instance, old api.InstanceStatus, now time.Time) {
 	i.Grant = decide.SettleGrant(i.Grant, s)
 }
 
-// deposedAfter is far longer than a leader keeps running after it lost its lease.
+// deposedAfter is longer than a leader keeps running without its lease.
 const deposedAfter = 30 * time.Second
 
-// assumeGranted assumes that an earlier grant or wake order is still out for an instance: memory for it to be awake is reserved
-// until it has seen a later epoch.
+// assumeGranted reserves memory for an instance to be awake until it has seen a later epoch.
 func (a *loop) assumeGranted(i *instance, now time.Time) {
 	i.Grant = decide.AssumeGranted(i.Status, a.calls.newEpoch(i), now.Add(a.cfg.Policy.GrantLife))
 }
 
-// changed handles an instance's change of state.
 func (a *loop) changed(i *instance, old api.InstanceStatus, now time.Time) {
 	f, s := i.f, i.Status
 	a.tellChange(i, old, now)
@@ -311,7 +296,7 @@ func (a *loop) changed(i *instance, old api.InstanceStatus, now time.Time) {
 	}
 }
 
-// tellChange records changes that the autoscaler did not order: the instance was woken under its grant, or its runtime failed.
+// tellChange records changes that the autoscaler did not order.
 func (a *loop) tellChange(i *instance, old api.InstanceStatus, now time.Time) {
 	s := i.Status
 	d := api.Decision{At: now, Function: i.f.Spec.Name, Instance: s.Instance}
@@ -327,7 +312,6 @@ func (a *loop) tellChange(i *instance, old api.InstanceStatus, now time.Time) {
 	a.tell(d)
 }
 
-// died handles the end of an instance, ordered or not.
 func (a *loop) died(i *instance, s api.InstanceStatus, now time.Time) {
 	if i.Doing != decide.DoingStop {
 		if st := i.Status.State; !s.Taken && (st == api.Starting || st == api.Unhealthy || i.Doing == decide.DoingWake) {
@@ -350,11 +334,10 @@ func because(message string) string {
 	return ": " + message
 }
 
-// mostMisses is the number of consecutive unanswered probes after which an instance counts as lost.
+// mostMisses in a row make an instance count as lost.
 const mostMisses = 3
 
-// probe polls instances of f that have been silent for too long, in case a report was lost. It returns the time when
-// the next poll is due; zero: none is.
+// probe returns the time when the next poll of f's silent instances is due.
 func (a *loop) probe(f *function, now time.Time) (next time.Time) {
 	for _, known := range f.Instances {
 		i := a.instances[known.Status.Instance]
@@ -370,7 +353,6 @@ func (a *loop) probe(f *function, now time.Time) (next time.Time) {
 	return next
 }
 
-// matters reports whether requests or a change under way depend on i's state.
 func (i *instance) matters() bool {
 	switch i.Status.State {
 	case api.Awake:
@@ -381,7 +363,6 @@ func (i *instance) matters() bool {
 	return true
 }
 
-// poll asks an instance for its status.
 func (a *calls) poll(i *instance) {
 	i.Probing, i.Heard = true, a.now
 	s := i.Status
@@ -391,7 +372,6 @@ func (a *calls) poll(i *instance) {
 	})
 }
 
-// polled handles an instance's answer to a poll.
 func (a *calls) polled(c *call, s api.InstanceStatus, err error) {
 	i := c.i
 	if i == nil {
@@ -406,7 +386,7 @@ func (a *calls) polled(c *call, s api.InstanceStatus, err error) {
 		return
 	}
 	a.log.Debug("an instance does not answer", "function", c.Function, "instance", c.Asked, "error", err)
-	// A starting instance may not answer yet: its time limit watches over it.
+	// A starting instance may not answer yet.
 	if i.Misses++; i.Misses >= mostMisses && i.Status.State != api.Starting {
 		i.Lost = err.Error()
 	}

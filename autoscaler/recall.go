@@ -10,21 +10,20 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 )
 
-// Memory returns what an earlier process learned of functions: how long their instances take to start, to wake and to sleep, and when
-// requests come. The owner loop calls it; it must not block.
+// Memory returns what an earlier process learned. It must not block: the owner loop calls it.
 type Memory interface {
-	// Recall returns what was learned of a function that runs the same; the zero value if nothing was.
+	// Recall returns what was learned of a function that runs the same.
 	Recall(f api.Function) Times
 }
 
-// Times are measured durations, 0 if not measured, and the rhythm of a function's requests.
+// Times are 0 if not measured.
 type Times struct {
 	Load  time.Duration                    `json:"load,omitempty"`
 	Wake  [api.Suspended + 1]time.Duration `json:"wake"`
 	Sleep time.Duration                    `json:"sleep,omitempty"`
-	// FirstSleep is the first sleep of a process, if a later one was measured, too.
+	// FirstSleep is a process's, if a later one was measured, too.
 	FirstSleep time.Duration `json:"firstSleep,omitempty"`
-	// Rhythm is [rhythm.Rhythm.Text]; empty: nothing was learned.
+	// Rhythm is [rhythm.Rhythm.Text].
 	Rhythm string `json:"rhythm,omitempty"`
 }
 
@@ -38,7 +37,6 @@ func (a *loop) recall(spec api.Function) Times {
 	return a.cfg.Memory.Recall(spec)
 }
 
-// experience returns the durations as a function's initial experience.
 func (t Times) experience() (e inventory.Experience) {
 	e.Load, e.Sleep = believed(t.Load), believed(t.Sleep)
 	if e.FirstSleep = believed(t.FirstSleep); e.FirstSleep > 0 && e.Sleep > 0 {
@@ -50,7 +48,6 @@ func (t Times) experience() (e inventory.Experience) {
 	return e
 }
 
-// recallRhythm gives f the rhythm learned earlier, unless f has learned one since.
 func (a *loop) recallRhythm(f *function, t Times) {
 	if t.Rhythm == "" || f.Rhythm != nil || f.Spec.NoPrewake {
 		return
@@ -63,14 +60,14 @@ func (a *loop) recallRhythm(f *function, t Times) {
 	f.Rhythm = r
 }
 
-// Rhythms returns the learned rhythms, for a [Memory] to keep: [rhythm.Rhythm.Text] by function, without empty ones. It blocks until
-// [Autoscaler.Run] runs; after Run has ended it returns the last state.
+// Rhythms returns [rhythm.Rhythm.Text] by function, for a [Memory] to keep. After Run has ended it returns the last
+// state.
 func (a *Autoscaler) Rhythms() map[api.FunctionName]string {
 	learned, err := ask(context.Background(), a, a.rhythms)
 	if err != nil {
 		learned = a.rhythms() // safe: the loop has ended
 	}
-	texts := make(map[api.FunctionName]string, len(learned)) // outside the loop, since it takes long
+	texts := make(map[api.FunctionName]string, len(learned)) // outside the loop: it takes long
 	for name, r := range learned {
 		if text := r.Text(); text != "" {
 			texts[name] = text
@@ -90,7 +87,6 @@ func (a *loop) rhythms() map[api.FunctionName]*rhythm.Rhythm {
 	return learned
 }
 
-// foretold describes the next predicted request for f, and how reliable the prediction is; empty if none is predicted.
 func (a *loop) foretold(f *function) string {
 	r := f.Rhythm
 	if r == nil || f.Spec.NoPrewake {

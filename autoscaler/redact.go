@@ -13,9 +13,9 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// redactor removes from a record what may be a secret or a user's text and no decision depends on. Commands, environments and model
-// references are only ever compared, so they become digests with a key that is not kept. Output of runtimes becomes a digest, also where
-// a decision repeats it. Tenants and traces are left out. A replay still gives the same decisions. It is safe for concurrent use.
+// redactor removes from a record what may be a secret or a user's text. Commands, environments and model references are
+// only ever compared: they become digests with a key that is not kept. So does output of runtimes, also where a decision
+// repeats it. It is safe for concurrent use.
 type redactor struct {
 	key [32]byte
 
@@ -25,23 +25,22 @@ type redactor struct {
 
 func newRedactor() *redactor {
 	r := &redactor{now: make(map[string]string)}
-	_, _ = rand.Read(r.key[:]) // never fails
+	_, _ = rand.Read(r.key[:])
 	return r
 }
 
 // printed precedes a runtime's output in messages of instances.
 const printed = "; its last output:"
 
-// mostPrinted is the size at which now is moved to before, so that at least as many texts are known.
+// mostPrinted is the size at which now moves to before.
 const mostPrinted = 512
 
-// digest returns the same digest for the same text, for the lifetime of this process.
 func (r *redactor) digest(text string) string {
 	if text == "" {
 		return ""
 	}
 	h := hmac.New(sha256.New, r.key[:])
-	h.Write([]byte(text)) // never fails
+	h.Write([]byte(text))
 	return "~" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
@@ -53,7 +52,6 @@ func (r *redactor) digests(list []string) []string {
 	return list
 }
 
-// message returns an instance's message without its runtime's output.
 func (r *redactor) message(text string) string {
 	at := strings.Index(text, printed)
 	if at < 0 {
@@ -62,7 +60,7 @@ func (r *redactor) message(text string) string {
 	return text[:at] + r.learn(text[at:])
 }
 
-// learn returns the replacement of a text that begins with printed.
+// learn replaces a text that begins with printed.
 func (r *redactor) learn(text string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,7 +81,6 @@ func (r *redactor) known(text string) (digest string, found bool) {
 	return digest, found
 }
 
-// text returns the text of a decision without output of runtimes.
 func (r *redactor) text(text string) string {
 	if !strings.Contains(text, printed) {
 		return text
@@ -95,7 +92,7 @@ func (r *redactor) text(text string) string {
 			text = strings.ReplaceAll(text, secret, digest)
 		}
 	}
-	for at := 0; ; { // output that is not known cuts the text off
+	for at := 0; ; { // unknown output cuts the text off
 		next := strings.Index(text[at:], printed)
 		if next < 0 {
 			return text
@@ -135,7 +132,6 @@ func demandOnly(d api.Demand) api.Demand {
 	return d
 }
 
-// input returns in as it is recorded.
 func (r *redactor) input(in input) input {
 	switch in := in.(type) {
 	case *functionPut:
@@ -167,7 +163,6 @@ func (r *redactor) input(in input) input {
 	return in
 }
 
-// learnAll learns the output of runtimes in s, before a decision repeats it.
 func (r *redactor) learnAll(s *saved) {
 	for k := range s.Functions {
 		f := &s.Functions[k]

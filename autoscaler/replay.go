@@ -16,24 +16,22 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// Replay replays one segment of a record with the code that decides in production. It has no effects and reads no clock: times, inputs and
-// results of calls come from the record. It is not safe for concurrent use.
+// Replay replays one segment of a record with the code that decides in production, without effects or a clock. It is not
+// safe for concurrent use.
 type Replay struct {
 	a       *Autoscaler
 	in      *flight.Reader
 	decided []api.Decision
 
-	peeked bool // next is the next round
+	peeked bool
 	next   flight.Round
 }
 
 // Round is one round of a replay.
 type Round struct {
-	At time.Time
-	// Decided are the decisions of the replay, Recorded those of the record. They are equal if the replay is faithful.
+	At                time.Time
 	Decided, Recorded []api.Decision
-	// Seen holds the round's inputs from clients.
-	Seen Seen
+	Seen              Seen
 }
 
 // Seen holds a round's demands and usage.
@@ -42,14 +40,14 @@ type Seen struct {
 	Used    []Used
 }
 
-// Used is the usage of a function through one activator, as totals; see [api.Usage].
+// Used is the usage of a function through one activator, as totals.
 type Used struct {
 	Function  api.FunctionName
 	Activator string
 	By        []UsedBy
 }
 
-// NewReplay begins to replay s. The error says why s can't be replayed.
+// NewReplay begins to replay s.
 func NewReplay(s *flight.Segment) (r *Replay, err error) {
 	defer func() {
 		if broken := recover(); broken != nil {
@@ -76,7 +74,7 @@ func NewReplay(s *flight.Segment) (r *Replay, err error) {
 	return r, nil
 }
 
-// Peek returns the time of the next round without replaying it. Its errors are those of Next.
+// Peek returns the time of the next round. Its errors are those of Next.
 func (r *Replay) Peek() (time.Time, error) {
 	if r.peeked {
 		return r.next.At, nil
@@ -90,8 +88,8 @@ func (r *Replay) Peek() (time.Time, error) {
 	return r.next.At, err
 }
 
-// Next replays the next round. It returns [io.EOF] at the end. After any other error nothing more can be replayed; a record that no loop
-// could have written is such an error.
+// Next replays the next round. It returns [io.EOF] at the end. After any other error, such as a record that no loop
+// could have written, nothing more can be replayed.
 func (r *Replay) Next() (round Round, err error) {
 	defer func() {
 		if broken := recover(); broken != nil {
@@ -114,7 +112,6 @@ func (r *Replay) Next() (round Round, err error) {
 	return round, nil
 }
 
-// take applies an input, or adds a decision to round.
 func (r *Replay) take(item flight.Item, round *Round) error {
 	if item.Kind == kindDecision {
 		var d api.Decision
@@ -150,7 +147,7 @@ func (r *Replay) Now() time.Time { return r.a.now }
 // Devices returns the devices after the last round.
 func (r *Replay) Devices() []inventory.Device { return r.a.topology.Devices() }
 
-// Ledger returns what [Autoscaler.Devices] would have returned after the last round.
+// Ledger returns the account of each device after the last round.
 func (r *Replay) Ledger() []admin.Device { return r.a.account() }
 
 // Declared returns the number of declared functions.
@@ -163,7 +160,7 @@ func (r *Replay) Declared() (n int) {
 	return n
 }
 
-// Functions returns the declared functions after the last round, by name.
+// Functions returns the declared functions, by name.
 func (r *Replay) Functions() (list []admin.Function) {
 	for _, f := range r.a.order {
 		if !f.Undeclared {
@@ -175,7 +172,7 @@ func (r *Replay) Functions() (list []admin.Function) {
 	return list
 }
 
-// Why returns what [Autoscaler.Why] would have returned after the last round.
+// Why returns the last decisions on a function.
 func (r *Replay) Why(name api.FunctionName) []api.Decision {
 	if f := r.a.functions[name]; f != nil {
 		return f.decisions
@@ -183,7 +180,6 @@ func (r *Replay) Why(name api.FunctionName) []api.Decision {
 	return nil
 }
 
-// check rejects a state that no loop can have.
 func (s *saved) check() error {
 	for k, f := range s.Functions {
 		name := f.Function.Spec.Name
@@ -199,7 +195,7 @@ func (s *saved) check() error {
 	return nil
 }
 
-// Held returns the number of GPUs that have an instance that does not sleep, and of hosts with such an instance that has no GPU.
+// Held returns the number of GPUs with an instance that does not sleep, and of hosts with one without a GPU.
 func (r *Replay) Held() (gpus, hosts int) {
 	held := make(map[api.DeviceID]bool)
 	for _, i := range r.a.instances {

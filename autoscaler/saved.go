@@ -12,8 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/tombstone"
 )
 
-// saved is the loop's whole state between two rounds, with the configuration that decisions depend on. A segment of a record
-// begins with it.
+// saved is the loop's state between two rounds, with which a segment begins.
 type saved struct {
 	Config Config
 	Now    time.Time
@@ -35,7 +34,7 @@ type saved struct {
 type (
 	savedCall struct {
 		Call     call
-		Instance api.InstanceID // its present ID; empty: no instance, or gone
+		Instance api.InstanceID // its present ID, if it is not gone
 	}
 	savedFunction struct {
 		Function  decide.Function         // without its instances
@@ -58,7 +57,6 @@ type (
 	}
 )
 
-// hidden has the fields of a status that JSON leaves out. A nil *hidden, as in inputs that are not replayed, has none.
 type hidden struct {
 	Candidates []string      `json:",omitempty"`
 	Spare      api.Requests  `json:",omitempty"`
@@ -70,7 +68,7 @@ type hidden struct {
 	Assumed    bool          `json:",omitempty"` // of its memory
 }
 
-// hiddenOf returns the hidden fields of s; nil: they are all zero.
+// hiddenOf returns nil if all hidden fields are zero.
 func hiddenOf(s api.InstanceStatus) *hidden {
 	if len(s.Candidates) == 0 && s.Spare == nil && !s.Shrunk && !s.Taken && s.Way == 0 && s.Cost == 0 && s.Waits == 0 && !s.Memory.Assumed {
 		return nil
@@ -78,7 +76,6 @@ func hiddenOf(s api.InstanceStatus) *hidden {
 	return &hidden{s.Candidates, s.Spare, s.Shrunk, s.Taken, s.Way, s.Cost, s.Waits, s.Memory.Assumed}
 }
 
-// restore sets the hidden fields of s.
 func (h *hidden) restore(s *api.InstanceStatus) {
 	if h != nil {
 		s.Candidates, s.Spare, s.Shrunk, s.Taken, s.Way, s.Cost, s.Waits = h.Candidates, h.Spare, h.Shrunk, h.Taken, h.Way, h.Cost, h.Waits
@@ -86,11 +83,10 @@ func (h *hidden) restore(s *api.InstanceStatus) {
 	}
 }
 
-// mostSavedDecisions bounds the number of decisions at the start of a segment, over all functions. With more than 200 functions
-// each has less than [mostDecisions].
+// mostSavedDecisions is over all functions.
 const mostSavedDecisions = 20000
 
-// save returns the loop's state. It shares nothing that the loop changes.
+// save shares nothing that the loop changes.
 func (a *loop) save() *saved {
 	s := &saved{
 		Config: a.cfg, Now: a.now, Devices: slices.Clone(a.topology.Devices()), Rooms: a.rooms, Unmanaged: a.unmanaged, Elastic: a.elastic, Others: maps.Clone(a.others),
@@ -133,7 +129,7 @@ func (a *loop) saveFunction(f *function, decisions int) savedFunction {
 	return s
 }
 
-// restore sets the state of a, which must be new and made with s.Config and s.Devices.
+// restore needs a new loop, made with s.Config and s.Devices.
 func (a *loop) restore(s *saved) {
 	a.now, a.others, a.calls.epochs, a.stopping, a.calls.last = s.Now, s.Others, s.Epochs, s.Stopping, s.LastCall
 	if s.Counter != nil {

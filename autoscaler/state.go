@@ -12,53 +12,48 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// function is the loop's state of one function.
 type function struct {
-	// Function is the part that plans read. Need and Certain are set before each plan.
+	// Need and Certain are set before each plan.
 	decide.Function
 	removed   bool              // forgotten with its last instance
 	demands   map[string]demand // by activator
 	waiters   []waiter          // for the operator's order
 	decisions []api.Decision    // the newest last
-	lastWait  string            // the reason of the last wait, so that it is recorded once
+	lastWait  string            // recorded once
 }
 
-// demand is an activator's last report, and the time when it came.
 type demand struct {
 	api.Demand
 	heard time.Time
 }
 
-// instance is the loop's state of one instance.
 type instance struct {
 	decide.Instance
 	tracked
 	f *function
-	// span is the span of the call under way; nil: the call belongs to no wake.
+	// span may be nil: the call belongs to no wake.
 	span *waketrace.Span
 }
 
-// tracked holds the facts about an instance that the loop keeps and plans do not read.
+// tracked has the facts that plans do not read.
 type tracked struct {
 	Epoch uint64 // the highest given out
-	// Reported is set by the instance's first report; before it, Status is made up here.
-	Reported bool
-	// UnansweredFences is the number of consecutive unanswered fences.
+	// Reported: before its first report, Status is made up.
+	Reported         bool
 	UnansweredFences int
-	// Faulted is set once the failure of the present start or wake has been counted.
+	// Faulted: the failure of the present start or wake has been counted.
 	Faulted bool
-	// Heard is when it last reported or was last polled, Misses how often it did not answer in a row.
+	// Heard is when it last reported or was polled; Misses are in a row.
 	Heard   time.Time
 	Misses  int
 	Probing bool
-	// AdaptersKnown says that Adapters are those of the instance's start or of the last successful call.
+	// AdaptersKnown: Adapters are those of the start or of the last successful call.
 	AdaptersKnown   bool
 	Adapters        []api.Adapter
-	Telling         bool // it is being told its adapters
+	Telling         bool
 	AdapterFailures int
 }
 
-// record returns the record of a function, and creates it if there is none.
 func (a *loop) record(name api.FunctionName) *function {
 	if f := a.functions[name]; f != nil {
 		return f
@@ -71,7 +66,6 @@ func (a *loop) record(name api.FunctionName) *function {
 	return f
 }
 
-// forgetFunction drops f's record if it is undeclared and has no instances.
 func (a *loop) forgetFunction(f *function) {
 	if !f.Undeclared || len(f.Instances) > 0 {
 		return
@@ -94,7 +88,6 @@ func (a *loop) insert(i *instance) {
 	i.f.Add(&i.Instance)
 }
 
-// dropInstance forgets an instance that is gone for good; late reports of it are ignored.
 func (a *loop) dropInstance(i *instance, now time.Time) {
 	id := i.Status.Instance
 	if a.instances[id] != i {
@@ -113,8 +106,8 @@ func (a *loop) dropInstance(i *instance, now time.Time) {
 	a.forgetFunction(i.f)
 }
 
-// rename gives an instance its real ID. If an instance with that ID has reported already, it replaces the record that
-// was made up for it. If that ID is known to be gone, i is dropped as well.
+// rename gives an instance its real ID. An instance with that ID that has reported already replaces i; if it is known to
+// be gone, i is dropped.
 func (a *loop) rename(i *instance, id api.InstanceID, now time.Time) {
 	if id == "" || id == i.Status.Instance {
 		return
@@ -144,7 +137,7 @@ func (a *loop) rename(i *instance, id api.InstanceID, now time.Time) {
 	i.f.Observe(now)
 }
 
-// expire forgets demands for f that were not repeated, and returns the time when the next one expires.
+// expire returns the time when the next demand expires.
 func (a *loop) expire(f *function, now time.Time) (next time.Time) {
 	changed := false
 	for who, d := range f.demands {
@@ -166,13 +159,12 @@ func (a *loop) expire(f *function, now time.Time) (next time.Time) {
 	return next
 }
 
-// mostRequests and mostTokens bound what one activator can claim, so that sums don't overflow.
+// So that sums don't overflow.
 const (
 	mostRequests = 1 << 30
 	mostTokens   = 1 << 50
 )
 
-// sum adds up the demands of all activators.
 func (f *function) sum(now time.Time) {
 	f.NoteNeed(now)
 	idle, last := f.Waiting+f.Running == 0, f.LastRequest
@@ -190,7 +182,7 @@ func (f *function) sum(now time.Time) {
 			if t := d.heard.Add(-max(0, d.OldestAge)); f.WaitingSince.IsZero() || t.Before(f.WaitingSince) {
 				f.WaitingSince = t
 			}
-			if f.Prefers == "" || d.Prefers != "" && d.Prefers < f.Prefers { // of several any will do, but always the same one
+			if f.Prefers == "" || d.Prefers != "" && d.Prefers < f.Prefers { // any will do, but always the same one
 				f.Prefers = d.Prefers
 			}
 		}
@@ -218,7 +210,6 @@ func (f *function) sum(now time.Time) {
 	}
 }
 
-// mostDecisions is how many of a function's last decisions are kept.
 const mostDecisions = 100
 
 func (f *function) decided(d api.Decision) {
@@ -228,7 +219,6 @@ func (f *function) decided(d api.Decision) {
 	f.decisions = append(f.decisions, d)
 }
 
-// finishRemoval forgets a removed function once its last instance is gone.
 func (a *loop) finishRemoval(f *function) {
 	if f.removed && len(f.Instances) == 0 {
 		f.Undeclared = true
@@ -236,7 +226,6 @@ func (a *loop) finishRemoval(f *function) {
 	}
 }
 
-// tellShare tells activators how many GPUs an instance holds awake, if that has changed.
 func (a *loop) tellShare(f api.FunctionName, id api.InstanceID, gpus float64) {
 	if a.cfg.Hold == nil || a.shares[id] == gpus {
 		return
@@ -247,8 +236,7 @@ func (a *loop) tellShare(f api.FunctionName, id api.InstanceID, gpus float64) {
 	a.cfg.Hold(f, id, gpus)
 }
 
-// common redistributes the cost of a file that several instances of a node have mapped, after the report or the end of one
-// of them.
+// common redistributes the cost of a file that a node's instances have mapped.
 func (a *loop) common(node string, shared api.SharedMemory) {
 	if shared.File == "" {
 		return
@@ -262,13 +250,13 @@ func (a *loop) common(node string, shared api.SharedMemory) {
 	for k, i := range among {
 		f := a.functions[i.Status.Function]
 		if f != nil && !f.OneFile && slices.ContainsFunc(among[:k], func(o *decide.Instance) bool { return o.Status.Function == i.Status.Function }) {
-			f.OneFile = true // so that future instances count it, too
+			f.OneFile = true // future instances count it, too
 		}
 	}
 	decide.Share(among)
 }
 
-// share redistributes the cost of the file that i shares with others, and of the one that it shared before.
+// share redistributes the cost of the file that i shares, and of the one that it shared before.
 func (a *loop) share(i *instance, old api.InstanceStatus) {
 	s := i.Status
 	if s.Shared == old.Shared && s.Node == old.Node && s.Memory.Host == old.Memory.Host {
@@ -283,16 +271,14 @@ func (a *loop) share(i *instance, old api.InstanceStatus) {
 	a.common(s.Node, s.Shared)
 }
 
-// complete corrects a status and fills in what its instance did not measure; old is the previous status. A sleeping
-// process keeps some memory of each GPU that it has a context on. The amount is, in this order:
+// complete fills in what an instance did not measure; old is the previous status. What a sleeping process keeps of each
+// GPU is, in this order:
 //
 //  1. measured by the instance
 //  2. the GPU's use that its runtime reported as it fell asleep, less what others hold
-//  3. known from this sleep, or from the last sleep of the function
+//  3. known from this sleep, or from the function's last
 //  4. as much as awake, while the instance measures it
-//  5. assumed ([assumedResidue])
-//
-// A value above the GPU's size is ignored.
+//  5. [assumedResidue]
 func (a *loop) complete(f *function, s *api.InstanceStatus, old api.InstanceStatus) {
 	m := &s.Memory
 	m.Host, s.Level = max(0, m.Host), min(max(s.Level, api.LevelAwake), api.Suspended)
@@ -302,7 +288,7 @@ func (a *loop) complete(f *function, s *api.InstanceStatus, old api.InstanceStat
 	}
 	declared := f.Spec.Memory.PerDevice
 	if s.State != api.Asleep {
-		// Contexts and fragmentation: real use differs from the declared amount.
+		// Contexts and fragmentation.
 		if m.PerDevice > declared && m.PerDevice <= declared+declared/10 {
 			m.PerDevice = declared
 		}
@@ -333,12 +319,10 @@ func (a *loop) complete(f *function, s *api.InstanceStatus, old api.InstanceStat
 	}
 }
 
-// beingMeasured reports whether a sleeper measures the first known residue of its function.
 func beingMeasured(s api.InstanceStatus) bool {
 	return s.State == api.Asleep && s.Measuring && s.Memory.Assumed
 }
 
-// smallest returns the total memory of the smallest of devices.
 func (a *loop) smallest(devices []api.DeviceID) api.Bytes {
 	least := api.MaxDeviceMemory
 	for _, d := range a.topology.Devices() {
@@ -349,8 +333,8 @@ func (a *loop) smallest(devices []api.DeviceID) api.Bytes {
 	return least
 }
 
-// rest returns what a sleeper holds of its GPUs, computed from the fullest GPU's use that its runtime has just reported;
-// 0: unknown. It is known only while all other instances there sleep: theirs is subtracted.
+// rest returns what a sleeper holds of its GPUs, from the fullest one's reported use; 0: unknown. All other instances
+// there must sleep: theirs is subtracted.
 func (a *loop) rest(s, old api.InstanceStatus) api.Bytes {
 	if s.DeviceUse <= 0 || old.State == api.Asleep && s.DeviceUse == old.DeviceUse || s.DeviceUse > a.smallest(s.Devices) {
 		return 0
@@ -375,9 +359,8 @@ func (a *loop) rest(s, old api.InstanceStatus) api.Bytes {
 	return rest
 }
 
-// doubt is called when a start or wake of i failed for lack of GPU memory. It ends the sleepers beside i whose residue
-// is only assumed, so that the same assumption does not make another start fail. Sleepers with a grant stay: memory for
-// them to be awake is reserved anyway.
+// doubt ends the sleepers beside i, which found too little GPU memory, whose residue is only assumed: it would fail
+// another start. Sleepers with a grant stay: their memory awake is reserved.
 func (a *loop) doubt(i *instance) {
 	for _, s := range a.instances {
 		if s == i || s.Status.State != api.Asleep || !s.Status.Memory.Assumed || s.f.Spec.DualPods || s.Grant.Instance != "" ||

@@ -11,7 +11,6 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/usage"
 )
 
-// holds passes what the instances of a function hold to the usage meter and the history.
 func (a *loop) holds(f *function) {
 	now := time.Now()
 	for _, i := range f.Instances {
@@ -30,8 +29,7 @@ func (a *loop) holds(f *function) {
 	}
 }
 
-// held returns what an instance holds, for the history. A starting one holds its need, if more than measured; an awake one holds
-// its need until it is measured.
+// held counts the need of an instance until it is measured, and at least the need while it starts.
 func held(f *function, i *decide.Instance, now time.Time) admin.Held {
 	s := &i.Status
 	h := admin.Held{At: now, Instance: s.Instance, Function: f.Spec.Name, Node: s.Node, Devices: s.Devices, State: s.State, Host: s.Memory.Host, PerDevice: s.Memory.PerDevice}
@@ -50,11 +48,11 @@ func held(f *function, i *decide.Instance, now time.Time) admin.Held {
 	return h
 }
 
-// History returns what was held and decided in the last day. It does not wait for the loop.
+// History returns the last day. It does not wait for the loop.
 func (a *Autoscaler) History(after uint64) admin.History { return a.history.After(after) }
 
-// SaveUsage returns what [Config.Usage] of a later process begins with; nil: nothing has changed since the last call. It blocks like
-// [Autoscaler.Rhythms].
+// SaveUsage returns what [Config.Usage] of a later process begins with; nil: nothing has changed since the last call.
+// After Run has ended it returns the last state.
 func (a *Autoscaler) SaveUsage() *usage.Saved {
 	save := func() *usage.Saved { return a.usage.Save(time.Now()) }
 	s, err := ask(context.Background(), a, save)
@@ -64,7 +62,7 @@ func (a *Autoscaler) SaveUsage() *usage.Saved {
 	return s
 }
 
-// Usage returns the usage by client, at the earliest since this process began to decide. It blocks like [Autoscaler.List].
+// Usage returns the usage by client.
 func (a *Autoscaler) Usage(q admin.UsageQuery) admin.Usage {
 	u, _ := ask(context.Background(), a, func() admin.Usage { return a.usage.Report(time.Now(), q) })
 	return u

@@ -8,8 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// List returns all declared functions, by name. It blocks until [Autoscaler.Run] runs; after Run has ended it returns
-// nothing.
+// List returns all declared functions, by name; none after Run has ended.
 func (a *Autoscaler) List() []admin.Function {
 	vs, _ := ask(context.Background(), a, func() []admin.Function {
 		var vs []admin.Function
@@ -23,7 +22,7 @@ func (a *Autoscaler) List() []admin.Function {
 	return vs
 }
 
-// Status returns a function, and whether it is declared. It blocks like [Autoscaler.List].
+// Status returns a function, and whether it is declared.
 func (a *Autoscaler) Status(name api.FunctionName) (admin.Function, bool) {
 	v, _ := ask(context.Background(), a, func() *admin.Function {
 		f := a.functions[name]
@@ -39,7 +38,7 @@ func (a *Autoscaler) Status(name api.FunctionName) (admin.Function, bool) {
 	return *v, true
 }
 
-// Why returns the last decisions on a function, at most 100, the newest last. It blocks like [Autoscaler.List].
+// Why returns the last decisions on a function, the newest last.
 func (a *Autoscaler) Why(name api.FunctionName) []api.Decision {
 	ds, _ := ask(context.Background(), a, func() []api.Decision {
 		if f := a.functions[name]; f != nil {
@@ -50,7 +49,7 @@ func (a *Autoscaler) Why(name api.FunctionName) []api.Decision {
 	return ds
 }
 
-// Devices returns the account of each device, the host first. It blocks like [Autoscaler.List].
+// Devices returns the account of each device, the host first.
 func (a *Autoscaler) Devices() []admin.Device {
 	ds, _ := ask(context.Background(), a, a.account)
 	return ds

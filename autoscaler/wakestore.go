@@ -13,22 +13,19 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Bounds.
 const (
-	keptAttempts = 4    // of a function, with their spans
+	keptAttempts = 4    // with their spans: reports of several wakes may cross
 	keptWakes    = 32   // of a function
 	allWakes     = 2048 // of all together
 )
 
-// wakeStore keeps the traces of the last wakes, as the autoscaler knows them, and counts them. A record has three parts:
+// wakeStore keeps the traces of the last wakes, and counts them. A record has three parts:
 //
-//  1. the autoscaler's work: a wake attempt, which Demand begins for a request, or Startup and Room if no request asked for it.
-//     Effects are spans below the call's span, which the call's context carries;
-//  2. the instance's own steps, once it is awake (Awake), and Kubernetes' steps for the pod (PodSteps);
-//  3. the activator's report, which comes last (Woken). Without a request the record is complete when the instance is awake.
+//  1. the autoscaler's work, which Demand begins for a request, or Startup and Room without one
+//  2. the instance's steps (Awake), and Kubernetes' for the pod (PodSteps)
+//  3. the activator's report, which comes last (Woken)
 //
-// Everything is in memory and bounded: the last 32 wakes of a function, 2,048 in all, and the spans of the last 4 of a function,
-// since reports of several wakes may cross. It is safe for concurrent use, and no call blocks.
+// It is safe for concurrent use, and no call blocks.
 type wakeStore struct {
 	tracer     *waketrace.Tracer
 	took, step *prometheus.HistogramVec
@@ -38,7 +35,7 @@ type wakeStore struct {
 	all       []*wake // in the order in which they came
 }
 
-// newWakes returns a store whose spans are exported by e, unless it is nil. registry gets the metrics; it may be nil.
+// newWakes' e and registry may be nil.
 func newWakes(e *waketrace.Exporter, registry prometheus.Registerer) *wakeStore {
 	s := &wakeStore{
 		tracer: waketrace.NewTracer(e), functions: make(map[api.FunctionName][]*wake),
@@ -57,7 +54,7 @@ func newWakes(e *waketrace.Exporter, registry prometheus.Registerer) *wakeStore 
 	return s
 }
 
-// add adds a wake, and drops the oldest ones. The caller holds mu.
+// The caller holds mu.
 func (s *wakeStore) add(w *wake) *wake {
 	of := append(s.functions[w.function], w)
 	if n := len(of) - keptAttempts; n > 0 && of[n-1].done {
@@ -74,7 +71,7 @@ func (s *wakeStore) add(w *wake) *wake {
 	return w
 }
 
-// find returns the last wake of a function for which is returns true; nil: none. The caller holds mu.
+// find returns a function's last wake that is. The caller holds mu.
 func (s *wakeStore) find(name api.FunctionName, is func(*wake) bool) *wake {
 	for _, w := range slices.Backward(s.functions[name]) {
 		if is(w) {
@@ -84,12 +81,12 @@ func (s *wakeStore) find(name api.FunctionName, is func(*wake) bool) *wake {
 	return nil
 }
 
-// underWay returns the attempt under way; nil: none. The caller holds mu.
+// The caller holds mu.
 func (s *wakeStore) underWay(name api.FunctionName) *wake {
 	return s.find(name, func(w *wake) bool { return !w.done })
 }
 
-// coming returns the attempt that an instance comes up for; nil: none. The caller holds mu.
+// coming returns the attempt that an instance comes up for. The caller holds mu.
 func (s *wakeStore) coming(name api.FunctionName, id api.InstanceID) *wake {
 	if w := s.find(name, func(w *wake) bool { return w.of(id) != nil && w.root != nil }); w != nil {
 		return w
@@ -97,18 +94,15 @@ func (s *wakeStore) coming(name api.FunctionName, id api.InstanceID) *wake {
 	return s.underWay(name) // an activator wakes it, or its name is not final yet
 }
 
-// Forget drops all wakes of a function.
 func (s *wakeStore) Forget(name api.FunctionName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.functions, name)
 }
 
-// mostWay is the longest credible delay of a demand.
 const mostWay = time.Minute
 
-// Demand begins an attempt if requests wait without one, and ends one that no request waits for any more. waiting is the number
-// at all activators; d is the report of one of them.
+// Demand begins an attempt if requests wait without one, and ends one that none waits for. waiting is at all activators.
 func (s *wakeStore) Demand(d api.Demand, waiting int, now time.Time) {
 	if d.Trace == "" && waiting > 0 {
 		return
@@ -131,8 +125,7 @@ func (s *wakeStore) Demand(d api.Demand, waiting int, now time.Time) {
 	w.way = w.root.Start(waketrace.Step{Name: spanEvent, Part: api.PartAutoscaler, Began: began, Ended: now}).Trace().Span
 }
 
-// decided returns the attempt that an action belongs to; if none is under way it begins one that no request asked for. The
-// caller holds mu.
+// decided begins an attempt if none is under way. The caller holds mu.
 func (s *wakeStore) decided(name api.FunctionName, reason string, now time.Time) *wake {
 	w := s.underWay(name)
 	if w == nil {
@@ -146,10 +139,10 @@ func (s *wakeStore) decided(name api.FunctionName, reason string, now time.Time)
 	return w
 }
 
-// mostStartups is how many startups of an attempt are tracked.
 const mostStartups = 32
 
-// Startup begins the start or wake of an instance. It returns the span of the call, and the trace that the instance is told.
+// Startup begins the start or wake of an instance. It returns the span of the call, and the trace that the instance is
+// told.
 func (s *wakeStore) Startup(name api.FunctionName, id api.InstanceID, asleep bool, reason string, now time.Time) (call *waketrace.Span, told api.Trace) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +159,6 @@ func (s *wakeStore) Startup(name api.FunctionName, id api.InstanceID, asleep boo
 	return up.call, up.told().Trace()
 }
 
-// Room begins the end or sleep of an instance that makes room for a function. It returns the span of the call.
 func (s *wakeStore) Room(name api.FunctionName, victim api.InstanceID, reason string, now time.Time) *waketrace.Span {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +167,6 @@ func (s *wakeStore) Room(name api.FunctionName, victim api.InstanceID, reason st
 	return w.root.Start(waketrace.Step{Name: spanVictim, Part: api.PartAutoscaler, Instance: victim, Began: now})
 }
 
-// Rename changes an instance's ID to its real one.
 func (s *wakeStore) Rename(name api.FunctionName, from, to api.InstanceID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +175,6 @@ func (s *wakeStore) Rename(name api.FunctionName, from, to api.InstanceID) {
 	}
 }
 
-// Gone ends the startup of an instance that is gone and was never awake.
 func (s *wakeStore) Gone(name api.FunctionName, id api.InstanceID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,8 +187,7 @@ func (s *wakeStore) Gone(name api.FunctionName, id api.InstanceID) {
 
 var errGone = errors.New("it is gone")
 
-// PodSteps adds Kubernetes' steps to an instance's start or wake, before the report that it is awake. path is how it came up,
-// if the binder of pods knows that better; empty: it does not.
+// PodSteps comes before Awake. path may be empty: only the binder of pods knows it.
 func (s *wakeStore) PodSteps(name api.FunctionName, pod api.InstanceID, path api.Path, steps ...waketrace.Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,8 +206,7 @@ func (s *wakeStore) PodSteps(name api.FunctionName, pod api.InstanceID, path api
 	}
 }
 
-// Awake records that an instance is awake; came is its path. If a request asked for it, this record is shown until the
-// activator's comes.
+// Awake makes a record that is shown until the activator's comes.
 func (s *wakeStore) Awake(st api.InstanceStatus, came api.Path, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,7 +241,7 @@ func (s *wakeStore) Awake(st api.InstanceStatus, came api.Path, now time.Time) {
 	w.into(w.record, w.heard, w.record.Whole())
 }
 
-// Woken takes in an activator's trace of a wake; came is the instance's path, empty if it is gone again.
+// Woken takes in an activator's record; came is empty if the instance is gone again.
 func (s *wakeStore) Woken(o api.WakeTrace, came api.Path, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -283,7 +271,6 @@ func (s *wakeStore) Woken(o api.WakeTrace, came api.Path, now time.Time) {
 	s.observe(o)
 }
 
-// List returns the records of the last wakes of a function, the newest last.
 func (s *wakeStore) List(name api.FunctionName) []api.WakeTrace {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,7 +283,6 @@ func (s *wakeStore) List(name api.FunctionName) []api.WakeTrace {
 	return all
 }
 
-// observe counts a record.
 func (s *wakeStore) observe(o api.WakeTrace) {
 	s.took.WithLabelValues(string(o.Path)).Observe(o.Total.Seconds())
 	for _, span := range o.Spans {
@@ -308,7 +294,6 @@ func (s *wakeStore) observe(o api.WakeTrace) {
 	}
 }
 
-// mostSpans bounds the spans of an activator's record.
 const mostSpans = 64
 
 // checkWake cuts a record to its bounds and reports what is wrong with it.
@@ -331,40 +316,38 @@ func checkWake(event string, o *api.WakeTrace) error {
 	return nil
 }
 
-// wake is the state of one wake. Its attempt, the autoscaler's part, begins with a demand whose request finds no
-// instance awake, or with a decision that no request asked for.
+// wake is one wake. Its attempt is the autoscaler's part.
 type wake struct {
 	function  api.FunctionName
 	trace     string
 	record    *api.WakeTrace  // nil: not known yet
-	root      *waketrace.Span // of the attempt; nil: it was no attempt of ours, or is long over
+	root      *waketrace.Span // nil: the attempt was not ours, or is long over
 	own       bool            // no request asked for it
 	activator string          // that reported the demand
-	sent      time.Time       // when, by the activator's clock
+	sent      time.Time       // by the activator's clock
 	heard     time.Time
 	way       string // the ID of the span of the demand's delivery
-	acted     bool   // the decision has been made
-	freed     bool   // another instance had to go or to sleep for it
-	done      bool   // an instance is awake, or no request waits any more
+	acted     bool
+	freed     bool // another instance had to go or to sleep for it
+	done      bool // an instance is awake, or no request waits
 	startups  []*startup
-	path      api.Path  // of the instance that came up; empty: none has yet
-	bound     api.Path  // the same, from the binder of pods
-	awake     time.Time // when that was known; zero: it is not
+	path      api.Path // of the instance that came up
+	bound     api.Path // the same, from the binder of pods
+	awake     time.Time
 	by        api.Part
 	reason    string
 }
 
-// startup is the start or wake of an instance.
 type startup struct {
 	instance    api.InstanceID
-	start, call *waketrace.Span // of a start until the instance is awake, nil for a wake; of the call
-	over        bool            // it is awake, or gone
+	start, call *waketrace.Span // start is nil for a wake; call is of the call
+	over        bool            // awake, or gone
 }
 
-// told returns the span that the instance is told, the parent of its steps.
+// told is the parent of the instance's steps.
 func (up *startup) told() *waketrace.Span { return cmp.Or(up.start, up.call) }
 
-// of returns the unfinished startup of an instance; nil: none.
+// of returns the unfinished startup of an instance.
 func (w *wake) of(id api.InstanceID) *startup {
 	k := slices.IndexFunc(w.startups, func(up *startup) bool { return up.instance == id && !up.over })
 	if k < 0 {
@@ -373,7 +356,6 @@ func (w *wake) of(id api.InstanceID) *startup {
 	return w.startups[k]
 }
 
-// pathOf returns how an instance came up; came is the path by its own state.
 func (w *wake) pathOf(came api.Path) api.Path {
 	if came == PathCold && w.freed {
 		came = PathColdFreed
@@ -381,9 +363,8 @@ func (w *wake) pathOf(came api.Path) api.Path {
 	return cmp.Or(w.path, w.bound, came)
 }
 
-// into adds the spans of w to o, whose beginning is at zero by our clock. All are within within, the request's hold or
-// the whole. Spans of other instances that came up are left out; making room, and earlier failures, are part of o's
-// wake.
+// into adds the spans of w to o, which begins at zero by our clock. Spans of other instances that came up are left out,
+// but not making room and earlier failures.
 func (w *wake) into(o *api.WakeTrace, zero time.Time, within api.Span) {
 	others := map[string]bool{w.way: true}
 	for _, s := range w.root.Wake().Spans(zero, within) {
@@ -402,19 +383,18 @@ func (w *wake) into(o *api.WakeTrace, zero time.Time, within api.Span) {
 	}
 }
 
-// aside adds the spans of w to the activator's record. The demand's delay is the difference of two machines' clocks: an
-// impossible value counts as none.
+// aside adds the spans of w to the activator's record. An impossible difference of the machines' clocks counts as none.
 func (w *wake) aside(o *api.WakeTrace) {
 	within := o.Whole()
 	if k := slices.IndexFunc(o.Spans, func(s api.Span) bool { return s.Name == api.SpanHold }); k >= 0 {
 		within = o.Spans[k]
 	}
 	if w.activator != o.Activator {
-		// Another activator's requests waited for it: we only know when it was awake.
+		// We only know when it was awake.
 		w.into(o, w.awake.Add(-within.End()), within)
 		return
 	}
-	var busy time.Duration // until our part was done
+	var busy time.Duration
 	for _, s := range w.root.Wake().Spans(w.heard, api.Span{Took: time.Hour}) {
 		if s.Part == api.PartAutoscaler {
 			busy = max(busy, s.After)
@@ -428,39 +408,36 @@ func (w *wake) aside(o *api.WakeTrace) {
 	w.into(o, w.heard.Add(-way.End()), within)
 }
 
-// Paths of a wake.
 const (
-	PathHot       api.Path = "hot"        // a sleeping runtime was woken in place, whether or not another had to make room
-	PathWarm      api.Path = "warm"       // a runtime was started in an existing instance
-	PathCold      api.Path = "cold"       // an instance was created
-	PathColdFreed api.Path = "cold-freed" // an instance was created after another was stopped or put to sleep
-	pathAwake     api.Path = "awake"      // an instance was already up but accepted nothing at that moment
+	PathHot       api.Path = "hot"  // a sleeping runtime was woken in place
+	PathWarm      api.Path = "warm" // a runtime was started in an existing instance
+	PathCold      api.Path = "cold"
+	PathColdFreed api.Path = "cold-freed" // after another was stopped or put to sleep
+	pathAwake     api.Path = "awake"      // up, but accepted nothing at that moment
 )
 
-// Names of the autoscaler's and Kubernetes' spans, besides those of [api].
 const (
-	spanEvent    = "event"          // the demand, from the activator's sending to the autoscaler's receiving
+	spanEvent    = "event"          // from the activator's sending to the autoscaler's receiving
 	spanDecision = "decision"       // from the demand until the autoscaler acts
-	spanVictim   = "victim's sleep" // freeing memory, with the victim's draining
-	spanStart    = "start call"     // until there is a process, or Kubernetes was asked for a pod
-	spanStartup  = "start"          // from the decision to start until the instance is awake
+	spanVictim   = "victim's sleep" // with the victim's draining
+	spanStart    = "start call"     // until there is a process, or a pod was asked for
+	spanStartup  = "start"          // until the instance is awake
 
-	// In a cluster.
-	SpanWrite = "API write" // one write request to the API server; its note says which
+	SpanWrite = "API write"
 
-	// What Kubernetes does for a new pod; with dual pods, for the pod that claims the devices.
+	// With dual pods, the claiming pod.
 	SpanCreated   = "pod created"
 	SpanScheduled = "scheduled"
 	SpanStarted   = "started"
 
-	// Dual pods: the claim and the server pod are bound.
+	// Dual pods.
 	SpanBound    = "bound"
-	SpanMade     = "server pod made" // until the server pod exists, after the pods that had to go first have ended
-	SpanServerUp = "server pod up"   // from then until its function reports that it is up
+	SpanMade     = "server pod made"
+	SpanServerUp = "server pod up" // until its function reports
 	SpanReady    = "ready"
 )
 
-// stepLabels are the steps that metrics have labels for; others may be any text of an instance.
+// stepLabels are for metrics.
 var stepLabels = map[string]string{
 	api.SpanHold: "hold", spanEvent: "event", spanDecision: "decision", spanVictim: "victim_sleep", api.SpanWake: "wake_call",
 	spanStart: "start_call", spanStartup: "start", api.SpanDispatch: "dispatch", api.SpanFirstToken: "first_token",

@@ -1,9 +1,8 @@
-// Package apitest is the contract of the autoscaler's effects, as a suite that every implementation passes: the one for a
-// machine, with processes, and the one for a cluster, with pods.
+// Package apitest is the contract of the autoscaler's effects, as a suite for every implementation.
 //
 //  1. An instance that is started reports that it is awake.
 //  2. Orders may be repeated: the second changes nothing and succeeds.
-//  3. An order with an older epoch than another is refused, and changes nothing.
+//  3. An order with an older epoch than another is refused.
 //  4. An instance that ends, by an order or by itself, is reported as gone.
 //  5. For an unknown instance, State returns gone and Stop succeeds. The other orders fail.
 //  6. A call whose context has ended fails.
@@ -33,16 +32,15 @@ type Effects interface {
 type World struct {
 	Effects  Effects
 	Function api.Function
-	// Await returns the first report of an instance that has the state; it fails the test if none comes.
+	// Await fails the test if no report with the state comes.
 	Await func(id api.InstanceID, s api.State) api.InstanceStatus
-	// Kill ends an instance's process without an order.
-	Kill func(id api.InstanceID)
+	Kill  func(id api.InstanceID)
 }
 
 // drain is longer than an instance without requests takes.
 var drain = api.Drain{Limit: time.Minute}
 
-// Run runs the suite. in makes a world, calls test with it, and takes it down.
+// Run calls test with a world from in, which takes it down.
 func Run(t *testing.T, in func(t *testing.T, test func(t *testing.T, w World))) {
 	for _, c := range []struct {
 		name string
@@ -59,7 +57,7 @@ func Run(t *testing.T, in func(t *testing.T, test func(t *testing.T, w World))) 
 	}
 }
 
-// start starts an instance under epoch 10 and waits until it is awake.
+// start waits until the instance is awake under epoch 10.
 func (w World) start(t *testing.T) api.InstanceStatus {
 	t.Helper()
 	id, err := w.Effects.Start(t.Context(), w.Function, "tiny-0001", api.Grant{Instance: "tiny-0001", Function: w.Function.Name, Epoch: 10})
@@ -73,7 +71,6 @@ func (w World) start(t *testing.T) api.InstanceStatus {
 	return s
 }
 
-// is fails the test unless the instance reports the state and level.
 func (w World) is(t *testing.T, i api.InstanceStatus, want api.State, level api.Level) {
 	t.Helper()
 	s, err := w.Effects.State(t.Context(), i)
@@ -121,7 +118,6 @@ func refusesOlder(t *testing.T, w World) {
 	}
 }
 
-// stale fails the test unless err says that an order was older than another.
 func stale(t *testing.T, order string, err error) {
 	t.Helper()
 	var e *api.Error

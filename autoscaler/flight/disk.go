@@ -14,12 +14,12 @@ import (
 // suffix ends the names of segments, which sort by time of writing.
 const suffix = ".flight"
 
-// disk writes segments and bounds their total size. It is not safe for concurrent use.
+// disk writes segments and bounds their total size.
 type disk struct {
 	cfg   Config
-	file  *os.File       // nil: none is open
-	w     *segmentWriter // of file
-	begun int            // the number of segments begun
+	file  *os.File // nil: none is open
+	w     *segmentWriter
+	begun int
 
 	checked int64 // the segment's size when the sum was last computed
 }
@@ -52,7 +52,6 @@ func (d *disk) step(s step) (err error) {
 	return d.makeRoom()
 }
 
-// size returns the size of the open segment.
 func (d *disk) size() int64 {
 	if d.w == nil {
 		return 0
@@ -67,7 +66,6 @@ func (d *disk) close() {
 	}
 }
 
-// begin creates the file of a segment.
 func (d *disk) begin(h Header, state any) error {
 	if err := os.MkdirAll(d.cfg.Folder, 0o700); err != nil {
 		return err
@@ -84,7 +82,7 @@ func (d *disk) begin(h Header, state any) error {
 	return err
 }
 
-// makeRoom removes the oldest segments, but not the open one, until the rest is within MostBytes.
+// makeRoom removes the oldest segments, but not the open one.
 func (d *disk) makeRoom() error {
 	files, err := Files(d.cfg.Folder)
 	if err != nil {
@@ -112,7 +110,7 @@ type File struct {
 	Size int64
 }
 
-// Files lists the segments in a folder, the oldest first. A folder that does not exist has none.
+// Files lists the segments in a folder, if it exists, the oldest first.
 func Files(folder string) ([]File, error) {
 	list, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -131,7 +129,7 @@ func Files(folder string) ([]File, error) {
 	return files, nil
 }
 
-// Copy writes all segments of the folder to w, the oldest first, with the part of the open one that is on disk.
+// Copy writes all segments to w, the oldest first, with the part of the open one that is on disk.
 func (r *Recorder) Copy(w io.Writer) error {
 	files, err := Files(r.cfg.Folder)
 	if err != nil {

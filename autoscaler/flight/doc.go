@@ -1,7 +1,7 @@
-// Package flight records what an autoscaler takes in and decides, so that a day of it can be replayed on another machine: a flight
-// recorder. It knows how a record is written, bounded and read. What is in it, and what a replay does with that, is package autoscaler's.
+// Package flight is a flight recorder: it records what an autoscaler takes in and decides, to be replayed on another
+// machine. What is in a record is package autoscaler's.
 //
-// A record is a folder of segments, each a file: lines of JSON, compressed with gzip (zcat prints them). A file may hold several segments,
+// A record is a folder of segments, each a file: lines of JSON, compressed with gzip. A file may hold several segments,
 // one after the other. The lines of a segment:
 //
 //	{"begin":{…}}               the Header
@@ -11,18 +11,11 @@
 //	{"sum":123}                 the CRC-32C of all lines before that are no sums
 //	{"end":{…}}                 why it ended
 //
-// The life of a round:
+// The owner of the state asks whether a segment must begin ([Recorder.Due], [Recorder.Begin]), and adds inputs and
+// decisions ([Recorder.Round], [Recorder.Add], [Recorder.End]), from one goroutine. [Recorder.Run] writes them once a
+// second with a sum, from another. Lines before a sum can be read also where the rest is damaged. The oldest files go
+// while all are more than [Config].MostBytes.
 //
-//  1. The owner of the state asks whether a segment must begin ([Recorder.Due]); if so it passes its state ([Recorder.Begin]).
-//  2. It adds inputs and decisions ([Recorder.Round], [Recorder.Add], [Recorder.End]), which become lines in memory.
-//  3. [Recorder.Run] takes the lines once a second, adds a sum, compresses and writes them. Lines before a sum can be read also where the
-//     rest is missing or damaged.
-//  4. A segment ends when it has its share of [Config].MostBytes, or after [Config].MostAge. The oldest files go while all are more than MostBytes.
-//
-// The bytes (MostBytes) and the share of a core are bounded. If there is more to write, or the disk is full or too
-// slow, the segment ends with the reason, and another begins later. Nothing waits for the disk.
-//
-// Sums detect damage, not forgery.
-//
-// The methods named in 1 and 2 are for one goroutine, Run for another; [Recorder.Copy] may be called by any.
+// Nothing waits for the disk: if there is too much to write, or the disk is full or too slow, the segment ends with the
+// reason, and another begins later. Sums detect damage, not forgery.
 package flight

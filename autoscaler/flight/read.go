@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -22,15 +23,14 @@ const (
 // Segment is the intact part of one segment.
 type Segment struct {
 	Header
-	// Why says why it ended early; empty: it did not.
+	// Why says why it ended early.
 	Why string
-	// Damage says which part of the file can't be read; empty: none.
+	// Damage says which part of the file can't be read.
 	Damage string
 	// Open says that it has no ending: it is being written, or its program was killed.
 	Open bool
-	// From is its file.
 	From string
-	// Rounds is the number of its rounds, Last the time of the last one.
+	// Last is the time of the last round.
 	Rounds int
 	Last   time.Time
 
@@ -38,8 +38,8 @@ type Segment struct {
 	ended bool
 }
 
-// Open reads the segments of a file, or of all files in a folder, in their order. It fails if nothing can be read; otherwise
-// [Segment].Damage says what is missing.
+// Open reads the segments of a file, or of all files in a folder, in their order. It fails if nothing can be read;
+// otherwise [Segment].Damage says what is missing.
 func Open(path string) ([]*Segment, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -55,6 +55,7 @@ func Open(path string) ([]*Segment, error) {
 		}
 	}
 	var all []*Segment
+	var failed error
 	for _, f := range files {
 		if f.Size > mostFile {
 			return nil, fmt.Errorf("%s has %d bytes: want at most %d", f.Path, f.Size, mostFile)
@@ -68,12 +69,16 @@ func Open(path string) ([]*Segment, error) {
 		}
 		segments, err := Parse(data)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.Path, err)
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", f.Path, err))
+			segments = []*Segment{{Damage: err.Error()}}
 		}
 		for _, s := range segments {
 			s.From = f.Path
 		}
 		all = append(all, segments...)
+	}
+	if failed != nil && !slices.ContainsFunc(all, func(s *Segment) bool { return s.Run != "" }) {
+		return nil, failed
 	}
 	return all, nil
 }
@@ -110,7 +115,8 @@ func Parse(data []byte) ([]*Segment, error) {
 	return all, nil
 }
 
-// verify finds the intact part of s.data, up to the last sum that is right, and returns its size. The error says what is behind it.
+// verify returns the size of the intact part of s.data, up to the last sum that is right. The error says what is behind
+// it.
 func (s *Segment) verify() (intact int, err error) {
 	lines, in, err := s.lines()
 	if err != nil || !bytes.HasPrefix(s.data, []byte(magic)) {
@@ -149,7 +155,7 @@ func (s *Segment) verify() (intact int, err error) {
 
 var errDamaged = errors.New("the checksum is wrong: the file was damaged or changed there")
 
-// lines returns the lines of s, and the reader of its data below them.
+// lines also returns the reader below.
 func (s *Segment) lines() (*bufio.Scanner, *bytes.Reader, error) {
 	in := bytes.NewReader(s.data)
 	zip, err := gzip.NewReader(in)
@@ -162,7 +168,7 @@ func (s *Segment) lines() (*bufio.Scanner, *bytes.Reader, error) {
 	return lines, in, nil
 }
 
-// add takes in line n, and reports whether it can be one.
+// add reports whether line n can be one.
 func (s *Segment) add(line []byte, n int) bool {
 	text := string(line[:min(len(line), 64)])
 	var l struct {
@@ -202,7 +208,7 @@ type Reader struct {
 	left  int    // rounds
 }
 
-// Reader begins to read s, and reads the state that it begins with into state, a pointer to a struct.
+// Reader reads the state that s begins with into state, a pointer to a struct.
 func (s *Segment) Reader(state any) (*Reader, error) {
 	if s.Run == "" {
 		return nil, fmt.Errorf("nothing of it can be read: %s", s.Damage)
@@ -221,7 +227,7 @@ func (s *Segment) Reader(state any) (*Reader, error) {
 	return &Reader{lines: lines, left: s.Rounds}, nil
 }
 
-// Round reads the next round. It returns [io.EOF] after the last one.
+// Round returns [io.EOF] after the last round.
 func (r *Reader) Round() (round Round, err error) {
 	if r.left == 0 {
 		return round, io.EOF

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -166,6 +168,27 @@ func TestEachByte(t *testing.T) {
 				t.Errorf("byte %d, bit %d: %d rounds are missing, and nothing says so", n, bit, missing)
 			}
 		}
+	}
+}
+
+// TestOpenFolder: a file that can't be read, such as one that was begun on a full disk, does not hide the others.
+func TestOpenFolder(t *testing.T) {
+	folder := t.TempDir()
+	write := func(name string, data []byte) {
+		if err := os.WriteFile(filepath.Join(folder, name+suffix), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("b", nil)
+	if _, err := Open(folder); err == nil || !strings.Contains(err.Error(), "b.flight: it is empty") {
+		t.Errorf("nothing can be read: got %v", err)
+	}
+	data, _ := written(t, 1, 3)
+	write("a", bytes.Replace(data, []byte("record 3"), []byte("record 2"), 1))
+	write("c", data)
+	segments, err := Open(folder)
+	if err != nil || len(segments) != 3 || !strings.Contains(segments[0].Damage, "another version") || segments[1].Damage != "it is empty" || segments[2].Rounds != 3 {
+		t.Errorf("got %d segments, %v", len(segments), err)
 	}
 }
 

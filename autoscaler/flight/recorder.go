@@ -15,19 +15,17 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// Config says where a record goes and bounds its cost. The zero value records nothing.
+// Config says where a record goes and bounds its cost.
 type Config struct {
-	// Folder is the folder of the segments, created if missing. Empty: nothing is recorded.
+	// Folder is created if missing. Empty: nothing is recorded.
 	Folder string
-	// MostBytes bounds the size of all segments together. Default 50 MB.
+	// MostBytes bounds all segments together. Default 50 MB.
 	MostBytes int64
-	// MostAge bounds the length of a segment. Default 4 h.
+	// MostAge bounds a segment. Default 4 h.
 	MostAge time.Duration
-	// Version is the program's version.
 	Version string
 }
 
-// Default bounds.
 const (
 	DefaultMostBytes = 50_000_000
 	defaultMostAge   = 4 * time.Hour
@@ -39,7 +37,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports what is wrong with c, nil if nothing is.
+// Validate reports what is wrong with c.
 func (c Config) Validate() error {
 	if c.MostBytes < 0 || c.MostBytes > 0 && c.MostBytes < LeastBytes {
 		return fmt.Errorf("record: want at least %d bytes, have %d", LeastBytes, c.MostBytes)
@@ -52,7 +50,7 @@ func (c Config) Validate() error {
 
 const (
 	LeastBytes = 1 << 20 // the minimum of [Config].MostBytes
-	segments   = 12      // the number of segments that share the bytes
+	segments   = 12      // that share the bytes
 	mostBuffer = 16 << 20
 	mostShare  = 0.01        // of a core, for recording
 	burst      = time.Minute // the period whose time may be spent in advance
@@ -61,7 +59,7 @@ const (
 	retryAfter = time.Minute
 )
 
-// Ended is the reason of a segment that ended with its program.
+// Ended is why a segment ended with its program.
 const Ended = "the program ended"
 
 // Recorder writes a record. The package comment says which goroutine may call which method.
@@ -92,7 +90,6 @@ type Recorder struct {
 	cost     time.Duration // in all
 }
 
-// step is one write of Run.
 type step struct {
 	begin  *Header
 	state  any // with begin, like finish
@@ -102,13 +99,12 @@ type step struct {
 	why    string
 }
 
-// New returns a recorder. It starts nothing: see [Recorder.Run].
+// New returns a recorder and starts nothing.
 func New(cfg Config, log *slog.Logger) *Recorder {
 	return &Recorder{cfg: cfg.withDefaults(), run: rand.Text()[:8], log: log, bell: bell.New()}
 }
 
-// Due reports whether the caller must begin a segment with the round at now. It ends the previous segment; nothing is recorded in
-// between.
+// Due reports whether the caller must begin a segment at now. It ends the previous one.
 func (r *Recorder) Due(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,8 +119,9 @@ func (r *Recorder) Due(now time.Time) bool {
 	return r.pausedAt.IsZero() || time.Since(r.pausedAt) >= r.pause
 }
 
-// Begin begins a segment with the state at asOf, a pointer to a struct that the caller no longer changes. now is the time of the next
-// round. finish, which may be nil, is called once by the goroutine of Run, to change state before it is written.
+// Begin begins a segment with the state at asOf, a pointer to a struct that the caller no longer changes. now is the
+// time of the next round. finish, which may be nil, is called by the goroutine of Run, to change state before it is
+// written.
 func (r *Recorder) Begin(asOf, now time.Time, state any, finish func()) {
 	name, offset := now.Zone()
 	r.on = true
@@ -136,7 +133,7 @@ func (r *Recorder) Begin(asOf, now time.Time, state any, finish func()) {
 	r.bell.Ring()
 }
 
-// Round begins a round. step is the amount by which the clock was set.
+// Round begins a round. step is by how much the clock was set.
 func (r *Recorder) Round(now time.Time, step time.Duration) {
 	r.lines, r.spent, r.wrong = r.lines[:0], 0, nil
 	r.add(roundLine, now)
@@ -146,7 +143,7 @@ func (r *Recorder) Round(now time.Time, step time.Duration) {
 	r.lines = append(r.lines, "}\n"...)
 }
 
-// Add adds an input or decision to the round, encoded as it is now. kind is for its reader: a Go name.
+// Add encodes v as it is now. kind is a Go name.
 func (r *Recorder) Add(kind string, v any) {
 	r.lines = append(r.lines, itemLine...)
 	r.lines = append(r.lines, kind...)
@@ -154,7 +151,6 @@ func (r *Recorder) Add(kind string, v any) {
 	r.lines = append(r.lines, "}\n"...)
 }
 
-// add appends text and the encoded v.
 func (r *Recorder) add(text string, v any) {
 	if !r.on {
 		return
@@ -200,7 +196,7 @@ func (r *Recorder) close(why string, follows bool) {
 	r.bell.Ring()
 }
 
-// stop ends the segment and pauses recording. The caller holds mu.
+// stop also pauses recording. The caller holds mu.
 func (r *Recorder) stop(why string, pause time.Duration) {
 	if r.open {
 		r.close(why, false)
@@ -209,7 +205,7 @@ func (r *Recorder) stop(why string, pause time.Duration) {
 	}
 }
 
-// spend counts time, and pauses recording beyond mostShare. The caller holds mu.
+// spend pauses recording beyond mostShare. The caller holds mu.
 func (r *Recorder) spend(d time.Duration) {
 	now := time.Now()
 	if r.since.IsZero() {
@@ -225,14 +221,14 @@ func (r *Recorder) spend(d time.Duration) {
 	}
 }
 
-// Cost returns the time that recording has taken so far.
+// Cost returns the time that recording has taken.
 func (r *Recorder) Cost() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cost
 }
 
-// Run writes until ctx ends, then writes the rest, and returns nil. It logs write errors.
+// Run writes until ctx ends, then the rest, and returns nil.
 func (r *Recorder) Run(ctx context.Context) error {
 	d := &disk{cfg: r.cfg}
 	defer d.close()
@@ -243,7 +239,13 @@ func (r *Recorder) Run(ctx context.Context) error {
 		case <-r.bell:
 		case <-ctx.Done():
 			r.write(d)
-			return r.finish(d)
+			r.mu.Lock()
+			if r.open {
+				r.close(Ended, false)
+			}
+			r.mu.Unlock()
+			r.write(d)
+			return nil
 		}
 		if !r.large() {
 			timer.Reset(flushEvery)
@@ -256,24 +258,12 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// finish ends the segment at the end of the process.
-func (r *Recorder) finish(d *disk) error {
-	r.mu.Lock()
-	if r.open {
-		r.close(Ended, false)
-	}
-	r.mu.Unlock()
-	r.write(d)
-	return nil
-}
-
 func (r *Recorder) large() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.waiting >= largeChunk
 }
 
-// write writes the queue.
 func (r *Recorder) write(d *disk) {
 	r.mu.Lock()
 	queue := r.queue

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A segment is a member of a gzip file with this comment, so that it can be found behind damage. magic is its header.
+// A segment is a gzip member whose comment is found behind damage. magic is its header.
 const (
 	format  = "rouse flight record "
 	comment = format + "3"
@@ -20,16 +20,15 @@ const (
 // Header describes a segment.
 type Header struct {
 	// Version and Arch describe the program that wrote it.
-	Version string `json:"version"`
-	Arch    string `json:"arch"`
-	// Began is the time when it begins.
-	Began time.Time `json:"began"`
-	// Zone is the name of its time zone, Offset the seconds east of UTC.
+	Version string    `json:"version"`
+	Arch    string    `json:"arch"`
+	Began   time.Time `json:"began"`
+	// Offset is in seconds east of UTC.
 	Zone   string `json:"zone"`
 	Offset int    `json:"offset"`
 	// Run is the same for all segments of a process.
 	Run string `json:"run"`
-	// Follows says that the previous segment of the same run ended where it begins.
+	// Follows: the previous segment of the run ended where it begins.
 	Follows bool `json:"follows,omitempty"`
 }
 
@@ -39,7 +38,7 @@ func (h Header) Location() *time.Location { return time.FixedZone(h.Zone, h.Offs
 // Round is the input and the decisions of one time.
 type Round struct {
 	At time.Time
-	// Step is the amount by which the clock was set.
+	// Step is by how much the clock was set.
 	Step time.Duration
 	In   []Item
 }
@@ -50,7 +49,6 @@ type Item struct {
 	Value []byte // JSON
 }
 
-// The beginnings of lines, and what is between the kind and the value of an item.
 const (
 	beginLine = `{"begin":`
 	stateLine = `{"state":`
@@ -63,12 +61,11 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ending says why a segment ended early; empty: it was full.
+// ending says why a segment ended early.
 type ending struct {
 	Why string `json:"why,omitempty"`
 }
 
-// segmentWriter writes one segment.
 type segmentWriter struct {
 	w       io.Writer
 	zip     *gzip.Writer
@@ -77,7 +74,6 @@ type segmentWriter struct {
 	written int64
 }
 
-// newSegmentWriter begins a segment with state.
 func newSegmentWriter(w io.Writer, h Header, state any) (*segmentWriter, error) {
 	s := &segmentWriter{w: w}
 	s.zip = gzip.NewWriter(&s.zipped)
@@ -96,7 +92,6 @@ func newSegmentWriter(w io.Writer, h Header, state any) (*segmentWriter, error) 
 	return s, s.write(lines)
 }
 
-// write writes lines with a sum.
 func (s *segmentWriter) write(lines []byte) error {
 	s.sum = crc32.Update(s.sum, castagnoli, lines)
 	_, _ = s.zip.Write(lines) // to memory, like Flush and Close: it never fails
@@ -105,7 +100,6 @@ func (s *segmentWriter) write(lines []byte) error {
 	return s.copy()
 }
 
-// copy writes what was compressed.
 func (s *segmentWriter) copy() error {
 	n, err := s.w.Write(s.zipped.Bytes())
 	s.zipped.Reset()
@@ -113,7 +107,6 @@ func (s *segmentWriter) copy() error {
 	return err
 }
 
-// end writes the ending.
 func (s *segmentWriter) end(why string) error {
 	last, _ := json.Marshal(ending{why}) // a string always encodes
 	if err := s.write(append(append([]byte(endLine), last...), "}\n"...)); err != nil {

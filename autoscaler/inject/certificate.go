@@ -20,17 +20,16 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// The webhook's certificate is for a year. It is replaced when less than a third of that is left.
+// It is replaced when less than a third of its life is left.
 const (
 	certificateLife = 365 * 24 * time.Hour
 	renewBefore     = certificateLife / 3
 )
 
-// authorityKey is the key of the Secret that has the authorities' certificates.
 const authorityKey = "ca.crt"
 
-// issue returns the data of the Secret: a new certificate for the service, its key, and the authorities to trust. These are the new one and the one
-// before it, whose certificate replicas use until they read the Secret again.
+// issue returns the data of the Secret. Trusted is also the authority before, whose certificate replicas use until they
+// read the Secret again.
 func issue(ctx context.Context, now time.Time, before []byte) (map[string][]byte, error) {
 	key, cert, trusted, err := resources.CreateCerts(ctx, injectorName, control.SystemNamespace, now.Add(certificateLife))
 	if err != nil {
@@ -42,7 +41,7 @@ func issue(ctx context.Context, now time.Time, before []byte) (map[string][]byte
 	return map[string][]byte{corev1.TLSPrivateKeyKey: key, corev1.TLSCertKey: cert, authorityKey: trusted}, nil
 }
 
-// readCertificate returns the certificate in a Secret. It fails if there is none, or it has to be replaced.
+// readCertificate fails if the certificate has to be replaced.
 func readCertificate(data map[string][]byte, now time.Time) (*tls.Certificate, error) {
 	cert, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
 	if err != nil {
@@ -58,8 +57,8 @@ func pool(bundle []byte) *x509.CertPool {
 	return p
 }
 
-// authorize makes sure that the Secret has a certificate, and that it is trusted before this replica uses it. If two replicas create one at once, the
-// first wins. Once the service answers with it, the configuration gets its rules: until then the API server does not call the webhook.
+// authorize makes sure that the Secret has a certificate, and that it is trusted before this replica uses it. The
+// configuration gets its rules once the service answers: until then the API server does not call the webhook.
 func (s *server) authorize(ctx context.Context, now time.Time) error {
 	secrets := s.cfg.Clients.CoreV1().Secrets(control.SystemNamespace)
 	secret, err := secrets.Get(ctx, injectorName, metav1.GetOptions{})
@@ -72,7 +71,7 @@ func (s *server) authorize(ctx context.Context, now time.Time) error {
 			return fmt.Errorf("create a certificate: %w", err)
 		}
 		if secret, err = secrets.Update(ctx, secret, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("write the Secret %s: %w", injectorName, err) // another replica was first: the next call finds its certificate
+			return fmt.Errorf("write the Secret %s: %w", injectorName, err) // another replica was first
 		}
 		s.cfg.Log.Info("created a certificate for the webhook", "reason", bad)
 		if own, err = readCertificate(secret.Data, now); err != nil {
@@ -90,13 +89,12 @@ func (s *server) authorize(ctx context.Context, now time.Time) error {
 	return s.configure(ctx, func(w *admission.MutatingWebhook) { w.Rules = rules })
 }
 
-// rules select what the API server asks about; the webhook's own conditions select the pods.
+// rules: the webhook's own conditions select the pods.
 var rules = []admission.RuleWithOperations{{
 	Operations: []admission.OperationType{admission.Create},
 	Rule:       admission.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}, Scope: new(admission.NamespacedScope)},
 }}
 
-// configure changes our webhooks, if needed. It fails if the configuration was removed.
 func (s *server) configure(ctx context.Context, change func(*admission.MutatingWebhook)) error {
 	all := s.cfg.Clients.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	c, err := all.Get(ctx, injectorName, metav1.GetOptions{})
@@ -128,7 +126,7 @@ func (s *server) configure(ctx context.Context, change func(*admission.MutatingW
 	return nil
 }
 
-// announce writes the image that brings the function to our service account: the admission policy of dual pods allows no other.
+// announce writes our image to our service account: the admission policy of dual pods allows no other.
 func (s *server) announce(ctx context.Context) error {
 	accounts := s.cfg.Clients.CoreV1().ServiceAccounts(control.SystemNamespace)
 	a, err := accounts.Get(ctx, injectorName, metav1.GetOptions{})
@@ -145,7 +143,6 @@ func (s *server) announce(ctx context.Context) error {
 	return nil
 }
 
-// reached checks that the service leads to a replica whose certificate the bundle trusts.
 func (s *server) reached(ctx context.Context, bundle []byte) error {
 	if s.reach != nil {
 		return s.reach(ctx, bundle)
@@ -164,8 +161,7 @@ func (s *server) reached(ctx context.Context, bundle []byte) error {
 	return resp.Body.Close()
 }
 
-// functionImage returns the image of the init container: the image of the "function" init container of our own pod, which
-// exists to name it.
+// functionImage returns the image of our own pod's "function" init container, which exists to name it.
 func functionImage(pod *corev1.Pod) (image, error) {
 	for _, c := range pod.Spec.InitContainers {
 		if c.Name == "function" {

@@ -17,30 +17,28 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// verdict is the decision about a pod.
 type verdict struct {
-	// plan describes how its container is wrapped; nil: it is left unchanged.
+	// plan is nil if the container is left unchanged.
 	plan *plan
-	// missing is why it is left unchanged although it is not known to contain a function; empty: it needs none.
+	// missing is why it is unchanged although it may lack a function.
 	missing string
 }
 
-// plan describes how a container is wrapped.
 type plan struct {
-	container int // its index
-	// flags are the function's own, words the command after "--".
+	container int
+	// words follow "--".
 	flags, words []string
-	// serves says that the server itself listens on the container's port, so the function uses another one.
+	// serves: the server keeps the container's port, and the function uses another one.
 	serves bool
-	// everything says that the kubelet's probes ask the server itself, through the function.
+	// everything: the kubelet's probes ask the server itself, through the function.
 	everything bool
 }
 
-// program describes how a kind of model server is started by default.
+// program is how a kind of model server is started by default.
 type program struct {
 	words [][]string        // possible command prefixes, before its options
 	model []string          // its options for the model
-	flags map[string]string // its options that the function has too, mapped to the function's names; empty: the function chooses the value
+	flags map[string]string // its options mapped to the function's; empty: the function chooses the value
 }
 
 var programs = map[string]program{
@@ -60,19 +58,17 @@ var programs = map[string]program{
 	api.RuntimeRayServe: {words: [][]string{{"serve", "run"}}},
 }
 
-// repositories are the last parts of the names of model servers' own images.
 var repositories = map[string]string{
 	"vllm-openai": api.RuntimeVLLM, "vllm-openai-cpu": api.RuntimeVLLM, "sglang": api.RuntimeSGLang, "ollama": api.RuntimeOllama,
 	"llama.cpp": api.RuntimeLlamaCpp, "ray": api.RuntimeRayServe, "ray-llm": api.RuntimeRayServe, "ray-ml": api.RuntimeRayServe,
 }
 
-// reader reads an image's configuration.
 type reader func(ctx context.Context, image string) (*v1.Config, error)
 
-// decide decides about a pod of our class. An error is one that the user can fix.
+// decide decides about a pod of our class. The user can fix an error.
 //
 //  1. It is wrapped already, or its image is known to be a function: leave it.
-//  2. Its container has a command: wrap that, whatever the image is.
+//  2. Its container has a command: wrap that.
 //  3. Its image is a model server's by its name: no need to read it.
 //  4. The image's configuration tells what it starts.
 func decide(ctx context.Context, pod *corev1.Pod, annotations map[string]string, read reader) (verdict, error) {
@@ -111,17 +107,15 @@ func decide(ctx context.Context, pod *corev1.Pod, annotations map[string]string,
 	return verdict{plan: p}, nil
 }
 
-// labelFunction marks an image whose own program is a function under another name than rouse-function.
+// labelFunction marks an image whose own program is a function under another name.
 const labelFunction = "dev.rouse.function"
 
-// servingContainer returns the index of the container with the port that Knative sends requests to; -1: there is none.
 func servingContainer(pod *corev1.Pod) int {
 	return slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool {
 		return c.Name != queueProxy && portOf(&c) != 0
 	})
 }
 
-// queueProxy is Knative's own container.
 const queueProxy = "queue-proxy"
 
 func portOf(c *corev1.Container) int32 {
@@ -133,7 +127,6 @@ func portOf(c *corev1.Container) int32 {
 	return 0
 }
 
-// isFunction reports whether a command line starts a function.
 func isFunction(command []string) bool {
 	if len(command) == 0 {
 		return false
@@ -159,7 +152,6 @@ func value(env []corev1.EnvVar, name string) string {
 	return ""
 }
 
-// wrapping is a container to be wrapped.
 type wrapping struct {
 	container   *corev1.Container
 	annotations map[string]string
@@ -167,7 +159,6 @@ type wrapping struct {
 	image       *v1.Config // nil: it was not read
 }
 
-// plan returns how to wrap the container.
 func (w *wrapping) plan() (*plan, error) {
 	line := w.line()
 	if w.kind == "" {
@@ -203,7 +194,6 @@ func (w *wrapping) plan() (*plan, error) {
 	return p, nil
 }
 
-// line returns the command line that the container would start, as far as known.
 func (w *wrapping) line() []string {
 	c := w.container
 	switch {
@@ -217,7 +207,7 @@ func (w *wrapping) line() []string {
 	return slices.Concat(literal(w.image.Entrypoint), literal(w.image.Cmd))
 }
 
-// literal escapes an image's words: Kubernetes expands $(NAME) in a pod's args, but not in an image's own.
+// literal escapes an image's words: Kubernetes expands $(NAME) in a pod's args only.
 func literal(words []string) []string {
 	out := make([]string, len(words))
 	for i, word := range words {
@@ -226,7 +216,6 @@ func literal(words []string) []string {
 	return out
 }
 
-// kindOf returns the kind of model server that a command line starts; empty: unknown.
 func kindOf(line []string) string {
 	for kind, p := range programs {
 		if _, _, begins := p.begins(line); begins {
@@ -236,7 +225,7 @@ func kindOf(line []string) string {
 	return ""
 }
 
-// begins reports whether a command line starts the program, and splits it into command and options.
+// begins splits a command line that starts the program into command and options.
 func (p program) begins(line []string) (own, options []string, begins bool) {
 	for _, words := range p.words {
 		if len(line) >= len(words) && path.Base(line[0]) == words[0] && slices.Equal(line[1:len(words)], words[1:]) {
@@ -246,7 +235,7 @@ func (p program) begins(line []string) (own, options []string, begins bool) {
 	return nil, nil, false
 }
 
-// server wraps a model server whose options the function knows: the function starts it, with options of its own.
+// server wraps a model server that the function starts with options of its own.
 func (w *wrapping) server(s program, line []string, model bool) (*plan, error) {
 	p := &plan{}
 	own, options, begins := s.begins(line)
@@ -257,7 +246,7 @@ func (w *wrapping) server(s program, line []string, model bool) (*plan, error) {
 	case len(w.container.Command) > 0:
 		return nil, fmt.Errorf("the container's command is %s, which is no way to start %s that its function knows: leave the command out, write it as %s, or set the annotation %s to %s",
 			path.Base(line[0]), w.kind, strings.Join(s.words[0], " "), config.AnnotationRuntime, api.RuntimeCommand)
-	default: // the image's entrypoint is something else, or was not read: the options are the container's
+	default: // the image's entrypoint is something else, or was not read
 		options = w.container.Args
 		if _, rest, begins := s.begins(slices.Concat(s.words[0][:1], options)); begins && len(s.words[0]) > 1 { // the options begin with "serve"
 			options = rest
@@ -275,7 +264,7 @@ func (w *wrapping) server(s program, line []string, model bool) (*plan, error) {
 	return p, nil
 }
 
-// told removes from a server's options those that its function gets instead.
+// told moves options from the server to its function.
 func (p program) told(kind string, options []string) (flags, rest []string, model string, err error) {
 	for i := 0; i < len(options); i++ {
 		name, given, has := strings.Cut(options[i], "=")
@@ -303,5 +292,4 @@ func (p program) told(kind string, options []string) (flags, rest []string, mode
 	return flags, rest, model, nil
 }
 
-// errNoDigest is why an image without a digest is not read.
 var errNoDigest = errors.New("it has no digest: its registry is one that Knative does not ask either (registries-skipping-tag-resolving in the ConfigMap config-deployment)")

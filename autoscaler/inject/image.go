@@ -27,25 +27,22 @@ import (
 )
 
 const (
-	// readWithin bounds reading an image's configuration: the API server waits for it.
+	// readWithin: the API server waits for it.
 	readWithin = 6 * time.Second
-	// failedFor is how long a failed read is cached.
-	failedFor = 15 * time.Second
-	// mostImages bounds the cache.
+	failedFor  = 15 * time.Second
 	mostImages = 1000
-	// mostAnswer bounds each answer of a registry; mostDecoded, the part of it that is decoded: an image's configuration, or the list of an index.
+	// mostAnswer bounds each answer; mostDecoded, the part of it that is decoded.
 	mostAnswer  = 1 << 20
 	mostDecoded = 64 << 10
-	// mostReads bounds concurrent reads, mostOwn those of one namespace, and mostWaiting those that wait in addition.
+	// mostReads is of all, mostOwn and mostWaiting are of one namespace.
 	mostReads   = 16
 	mostOwn     = 2
 	mostWaiting = 16
 )
 
-// errBusy says that an image was not read because of too many reads.
 var errBusy = errors.New("too many images are being read: it is tried again with the next pod")
 
-// images reads images' configurations from their registries, and caches them by digest.
+// images reads and caches configurations.
 type images struct {
 	kube      kubernetes.Interface
 	transport http.RoundTripper
@@ -58,31 +55,28 @@ type images struct {
 	namespaces map[string]*reading
 }
 
-// reading counts the reads of one namespace.
 type reading struct {
-	places chan struct{} // semaphore of mostOwn; filled by readers and those that wait for other namespaces
+	places chan struct{} // semaphore of mostOwn; filled by readers and those that wait for others
 	n      int           // readers and waiters
 }
 
-// known is the result of reading one image.
 type known struct {
 	config *v1.Config
 	err    error
-	until  time.Time // zero: for ever, since a digest means one image
+	until  time.Time // zero: for ever
 }
 
 func newImages(kube kubernetes.Interface, transport http.RoundTripper) *images {
 	return &images{kube: kube, transport: transport, places: make(chan struct{}, mostReads), read: map[string]known{}, namespaces: map[string]*reading{}}
 }
 
-// of returns a reader that uses the pod's image pull Secrets.
 func (i *images) of(pod *corev1.Pod, namespace string) reader {
 	return func(ctx context.Context, text string) (*v1.Config, error) {
 		ref, err := name.NewDigest(text)
 		if err != nil {
 			return nil, fmt.Errorf("what the image %s starts can't be read: %w", text, errNoDigest)
 		}
-		key := namespace + " " + ref.String() // per namespace: another may not be allowed to read it
+		key := namespace + " " + ref.String() // another namespace may not be allowed to read it
 		if k, found := i.cached(key); found {
 			return k.config, k.err
 		}
@@ -161,12 +155,12 @@ func (i *images) keep(key string, k known) {
 		if len(i.read) < mostImages {
 			break
 		}
-		delete(i.read, old) // any one: it is read again if needed
+		delete(i.read, old) // any one
 	}
 	i.read[key] = k
 }
 
-// fetch reads an image's configuration; of one for several architectures the one for ours, or any for Linux.
+// fetch reads an image's configuration; of several the one for our architecture, or any for Linux.
 func (i *images) fetch(ctx context.Context, ref name.Digest, pod *corev1.Pod, namespace string) (*v1.Config, error) {
 	keys, err := i.keychain(ctx, pod, namespace)
 	if err != nil {
@@ -221,7 +215,7 @@ func (i *images) fetch(ctx context.Context, ref name.Digest, pod *corev1.Pod, na
 	return config, nil
 }
 
-// part is a part of a registry's answer that is decoded only if small: decoding may multiply its size.
+// part is decoded only if small: decoding may multiply its size.
 type part json.RawMessage
 
 func (p *part) UnmarshalJSON(text []byte) error {
@@ -239,7 +233,6 @@ func (p part) decode(into any) error {
 	return json.Unmarshal(p, into)
 }
 
-// ofIndex returns the image for our architecture, or any for Linux.
 func ofIndex(text []byte) (digest v1.Hash, err error) {
 	var index struct {
 		Manifests part `json:"manifests"`
@@ -263,7 +256,6 @@ func ofIndex(text []byte) (digest v1.Hash, err error) {
 	return manifests[k].Digest, nil
 }
 
-// keychain returns the credentials of the pod's image pull Secrets.
 func (i *images) keychain(ctx context.Context, pod *corev1.Pod, namespace string) (authn.Keychain, error) {
 	var keys credentials
 	for _, s := range pod.Spec.ImagePullSecrets {
@@ -281,7 +273,7 @@ func (i *images) keychain(ctx context.Context, pod *corev1.Pod, namespace string
 	return keys, nil
 }
 
-// credentials are registries' credentials, by host or by prefix of a repository's name.
+// credentials are by host or by prefix of a repository's name.
 type credentials map[string]authn.AuthConfig
 
 func (c *credentials) add(s *corev1.Secret) {
@@ -304,7 +296,7 @@ func (c *credentials) add(s *corev1.Secret) {
 	}
 }
 
-// Resolve returns the credential for the longest prefix of a repository's name.
+// Resolve returns the credential for the longest prefix.
 func (c credentials) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	for at := r.String(); at != ""; {
 		if auth, found := c[at]; found {

@@ -15,12 +15,11 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// Where the function is in a pod.
 const (
 	volume    = "rouse-function"
 	folder    = "/.rouse"
 	installed = folder + "/rouse-function"
-	// firstPort is the function's port if the server keeps the container's port; the next free one, if a container of the pod uses it.
+	// firstPort is the function's, or the next free one, if the server keeps the container's port.
 	firstPort = 8014
 )
 
@@ -31,11 +30,10 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// patch is the change of one pod.
 type patch struct{ all []operation }
 
 func (p *patch) set(value any, path string) {
-	p.all = append(p.all, operation{"add", path, value}) // for an existing field "add" replaces
+	p.all = append(p.all, operation{"add", path, value}) // replaces an existing field
 }
 
 // push appends to a list, which may not exist.
@@ -47,10 +45,10 @@ func (p *patch) push(empty bool, value any, path string) {
 	p.set(value, path+"/-")
 }
 
-// proofVolume holds the token by which a pod's function proves to the autoscaler which pod it is.
+// proofVolume holds the token by which a pod proves to the autoscaler which it is.
 const proofVolume = "rouse-proof"
 
-// addProof mounts that token in the serving container. It changes the pod too, so that later changes find the lists.
+// addProof changes the pod too: later changes find the lists.
 func (p *patch) addProof(pod *corev1.Pod) {
 	k := servingContainer(pod)
 	if k < 0 || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == proofVolume }) {
@@ -65,7 +63,6 @@ func (p *patch) addProof(pod *corev1.Pod) {
 	pod.Spec.Volumes, c.VolumeMounts = append(pod.Spec.Volumes, v), append(c.VolumeMounts, m)
 }
 
-// image is the function's image.
 type image struct {
 	name   string
 	policy corev1.PullPolicy
@@ -73,11 +70,10 @@ type image struct {
 
 // mutate returns the patch that wraps a pod's container:
 //
-//  1. A volume, an init container that copies the program there, and the volume's mount in the container.
+//  1. A volume, an init container that copies the program there, and the volume's mount.
 //  2. The command.
-//  3. If the server keeps the container's port, the function gets another one, and Knative's container and the kubelet's probes are
-//     changed to it.
-//  4. Probes ask the function, so that a sleeping server does not count as dead.
+//  3. If the server keeps its port, the function, Knative's container and the kubelet's probes get another one.
+//  4. Probes ask the function: a sleeping server does not count as dead.
 func mutate(pod *corev1.Pod, p *plan, from image) ([]operation, error) {
 	var out patch
 	c := &pod.Spec.Containers[p.container]
@@ -121,19 +117,18 @@ func mutate(pod *corev1.Pod, p *plan, from image) ([]operation, error) {
 	out.set([]string{installed}, at+"/command") // 2.
 	out.set(flags, at+"/args")
 	out.mark(pod, config.AnnotationInjected, strconv.Itoa(int(port)))
-	if pod.Labels[labelProvider] != "" { // the admission policy of such pods requires the label for our container
+	if pod.Labels[labelProvider] != "" { // the admission policy of such pods requires it
 		out.set("true", "/metadata/labels/"+strings.ReplaceAll(config.AnnotationInjected, "/", "~1"))
 	}
 	return out.all, nil
 }
 
-// probed is the HTTP readiness probe that Knative's container sends to the server.
+// probed is the HTTP readiness probe of Knative's container.
 type probed struct {
 	path    string
 	seconds float64
 }
 
-// probeEvery sets the function's probe interval to the pod's; 0: the pod has none.
 func probeEvery(flags []string, seconds float64) []string {
 	if seconds > 0 {
 		flags = append(flags, fmt.Sprintf("--probe-interval=%gs", seconds))
@@ -141,11 +136,10 @@ func probeEvery(flags []string, seconds float64) []string {
 	return flags
 }
 
-// labelProvider is on the second of dual pods, with its revision (autoscaler/knative, which we need only for this).
+// labelProvider is the one of autoscaler/knative, which we need only for this.
 const labelProvider = "rouse.dev/provider"
 
-// renew changes a provider's pod that was made after a pod with an older image of ours, such as before an upgrade. The
-// provider gets the present image, the only one that it may have.
+// renew gives the present image, as the policy demands, to a provider's pod that was made after a pod with an older one.
 func (p *patch) renew(pod *corev1.Pod, from image) {
 	for k, c := range pod.Spec.InitContainers {
 		if pod.Labels[labelProvider] != "" && c.Name == volume && c.Image != from.name {
@@ -162,7 +156,6 @@ func (p *patch) mark(pod *corev1.Pod, key, text string) {
 	p.set(text, "/metadata/annotations/"+strings.ReplaceAll(key, "/", "~1"))
 }
 
-// initContainer copies the program. It runs as an unprivileged user, and writes to the volume alone.
 func initContainer(from image) corev1.Container {
 	yes, no, user := true, false, int64(65532)
 	return corev1.Container{
@@ -185,7 +178,6 @@ func quantity(text string) *resource.Quantity {
 	return &q
 }
 
-// freePort returns a port that no container of the pod uses.
 func freePort(pod *corev1.Pod) int32 {
 	for port := int32(firstPort); ; port++ {
 		if !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
@@ -196,7 +188,7 @@ func freePort(pod *corev1.Pod) int32 {
 	}
 }
 
-// tellQueueProxy points Knative's container at the function's port, and returns how it probed the server.
+// tellQueueProxy returns how Knative's container probed the server.
 func (p *patch) tellQueueProxy(pod *corev1.Pod, how *plan, server, port int32) (asked probed, err error) {
 	q := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == queueProxy })
 	if q < 0 {
@@ -219,7 +211,7 @@ func (p *patch) tellQueueProxy(pod *corev1.Pod, how *plan, server, port int32) (
 	return asked, nil
 }
 
-// readiness returns the probe of Knative's container with the function's port. It is one probe, or a list whose first is the serving
+// readiness returns the probe of Knative's container with the function's port. Of a list the first is the serving
 // container's. Unknown fields are kept.
 func readiness(text string, how *plan, server, port int32) (changed string, asked probed, err error) {
 	var one map[string]any
@@ -266,7 +258,7 @@ func samePort(port any, want int32) bool {
 	return is && int32(n) == want
 }
 
-// probe points a kubelet's probe at the function. A probe of another port is left unchanged.
+// probe points a kubelet's probe at the function.
 func (p *patch) probe(probe *corev1.Probe, how *plan, server, port int32, at string) {
 	switch {
 	case probe == nil:

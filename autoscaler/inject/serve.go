@@ -30,31 +30,28 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Names of objects in manifests/components/any-image.
 const (
 	injectorName = "rouse-injector"
 	webhookName  = "functions.rouse.dev"
-	// providersName is the webhook for pods of functions that the autoscaler creates.
-	providersName = "providers.rouse.dev"
-	// annotationImage is on the injector's account: the image that brings the function.
+	// providersName is the webhook for pods that the autoscaler creates.
+	providersName   = "providers.rouse.dev"
 	annotationImage = "rouse.dev/function-image"
 	serviceHost     = injectorName + "." + control.SystemNamespace + ".svc"
 )
 
 // Config configures a replica.
 type Config struct {
-	// Pod is the process's own pod, whose init container "function" names the image that is brought into others.
+	// Pod is our own, whose init container "function" names the image.
 	Pod string
-	// FunctionImage overrides that image; empty: the pod's.
+	// FunctionImage overrides that image.
 	FunctionImage string
-	// Listen is the address for the API server, MetricsListen that for /metrics, /healthz and /readyz.
+	// Listen is for the API server, MetricsListen for /metrics, /healthz and /readyz.
 	Listen, MetricsListen string
 	Clients               kubernetes.Interface
 	Serving               servingclient.Interface
 	Log                   *slog.Logger
 }
 
-// server is a replica.
 type server struct {
 	cfg    Config
 	image  image
@@ -62,13 +59,12 @@ type server struct {
 	own    atomic.Pointer[tls.Certificate] // nil: none yet
 	ready  atomic.Bool
 	asked  *prometheus.CounterVec
-	reach  func(ctx context.Context, bundle []byte) error // replaces the request to the service, for tests; nil: make it
+	reach  func(ctx context.Context, bundle []byte) error // for tests, in place of the request to the service
 }
 
-// patience is how long to wait for a revision's PodAutoscaler; the API server waits ten seconds.
+// patience is less than the ten seconds that the API server waits.
 const patience = 5 * time.Second
 
-// Intervals of checking certificates.
 const (
 	lookSoon  = 2 * time.Second // while something is wrong
 	lookAgain = time.Minute
@@ -82,17 +78,15 @@ func newAsked() *prometheus.CounterVec {
 }
 
 func newServer(cfg Config, from image, registry prometheus.Registerer) *server {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	s := &server{cfg: cfg, image: from, images: newImages(cfg.Clients, &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 30 * time.Second, MaxResponseHeaderBytes: 64 << 10, TLSHandshakeTimeout: readWithin}),
 		asked: newAsked()}
-	s.asked.WithLabelValues("refused") // present from the beginning, so that the first one is an increase
+	s.asked.WithLabelValues("refused") // present from the beginning: the first one is an increase
 	registry.MustRegister(s.asked)
 	return s
 }
 
-// Run serves until ctx ends, and returns nil then. An error says that it could not begin, or that a server failed.
+// Run serves until ctx ends, and returns nil then.
 func Run(ctx context.Context, cfg Config) error {
 	from := image{name: cfg.FunctionImage, policy: corev1.PullIfNotPresent}
 	if from.name == "" {
@@ -118,7 +112,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return errors.Join(fmt.Errorf("listen for /metrics and probes: %w", err), secure.Close())
 	}
 	secure, plain = inbound.Bound(webhook, secure, cfg.Log), inbound.Bound(health, plain, cfg.Log)
-	ended := make(chan error, 2) // one of each server
+	ended := make(chan error, 2)
 	go func() { ended <- webhook.ServeTLS(secure, "", "") }()
 	go func() { ended <- health.Serve(plain) }()
 	s.keep(ctx)
@@ -134,7 +128,6 @@ func Run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// keep maintains the certificate until ctx ends.
 func (s *server) keep(ctx context.Context) {
 	said := ""
 	for ctx.Err() == nil {
@@ -181,7 +174,7 @@ func (s *server) health(registry *prometheus.Registry) http.Handler {
 
 func answerOK(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) } // the prober may have left
 
-// mostReview bounds the API server's request: a pod has at most 1.5 MiB.
+// mostReview: a pod has at most 1.5 MiB.
 const mostReview = 4 << 20
 
 func (s *server) handler() http.Handler {
@@ -201,7 +194,6 @@ func (s *server) handler() http.Handler {
 	return mux
 }
 
-// review answers about one pod.
 func (s *server) review(ctx context.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	var pod corev1.Pod
 	if err := json.Unmarshal(r.Object.Raw, &pod); err != nil {
@@ -218,7 +210,6 @@ func (s *server) review(ctx context.Context, r *admissionv1.AdmissionRequest) *a
 	return s.allow(result, change)
 }
 
-// change returns the patch for a pod.
 func (s *server) change(ctx context.Context, pod *corev1.Pod, namespace string) (change []operation, result string, err error) {
 	revision := cmp.Or(pod.Labels[serving.RevisionLabelKey], pod.Labels[labelProvider])
 	if revision == "" {
@@ -226,7 +217,7 @@ func (s *server) change(ctx context.Context, pod *corev1.Pod, namespace string) 
 	}
 	r, err := s.cfg.Serving.ServingV1().Revisions(namespace).Get(ctx, revision, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, "other", nil // the pod will be deleted with its revision
+		return nil, "other", nil // it will be deleted with its revision
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("read the revision %s/%s: %w", namespace, revision, err)
@@ -252,8 +243,8 @@ func (s *server) change(ctx context.Context, pod *corev1.Pod, namespace string) 
 	return append(out.all, change...), "injected", err
 }
 
-// isFunction reports whether a revision is of our class. If it names no class, it waits for its PodAutoscaler, which Knative creates after the
-// Deployment.
+// isFunction reports whether a revision is of our class. If it names none, it waits for its PodAutoscaler, which Knative
+// creates later.
 func (s *server) isFunction(ctx context.Context, r *servingv1.Revision) (ours bool, err error) {
 	if r.Annotations[config.AnnotationClass] != "" {
 		return config.IsFunction(r.Annotations, nil), nil

@@ -18,27 +18,27 @@ import (
 	"github.com/rouse-dev/rouse/internal/promtext"
 )
 
-// Names of DCGM exporter's gauges, in MiB, and of their labels.
+// DCGM exporter's gauges, in MiB, and their labels.
 const (
 	dcgmUsed     = "DCGM_FI_DEV_FB_USED"
 	dcgmFree     = "DCGM_FI_DEV_FB_FREE"
 	dcgmTotal    = "DCGM_FI_DEV_FB_TOTAL" // if enabled among the exporter's counters
 	dcgmUUID     = "UUID"
 	dcgmName     = "modelName"
-	dcgmInstance = "GPU_I_ID" // on a part of a GPU (MIG), which has the UUID of the whole
+	dcgmInstance = "GPU_I_ID" // on a part of a GPU (MIG)
 )
 
-// DCGM reads the memory use of GPUs from DCGM exporters, one on each node.
+// DCGM reads GPUs' use from DCGM exporters, one on each node.
 type DCGM struct {
-	// URLs are the exporters' addresses, such as http://dcgm-exporter:9400/metrics.
+	// URLs are such as http://dcgm-exporter:9400/metrics.
 	URLs []string
-	// Transport reaches them; nil: [http.DefaultTransport].
+	// Transport may be nil: [http.DefaultTransport].
 	Transport http.RoundTripper
 	// Timeout bounds each request. Default 5 s.
 	Timeout time.Duration
 }
 
-// Validate reports what is wrong with d; nil if nothing is.
+// Validate reports what is wrong with d.
 func (d DCGM) Validate() error {
 	for _, raw := range d.URLs {
 		if u, err := url.Parse(raw); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -48,16 +48,11 @@ func (d DCGM) Validate() error {
 	return nil
 }
 
-// mostMetrics bounds an exporter's answer.
 const mostMetrics = 16 << 20
 
-// Poll polls all exporters: a name with several addresses, such as a headless Service's, at each of them. It returns
-// the answers even if others failed, together with their errors.
+// Poll polls all exporters, at each address of a name. It returns answers together with the errors of others.
 func (d DCGM) Poll(ctx context.Context) (seen []Usage, err error) {
-	timeout := d.Timeout
-	if timeout == 0 {
-		timeout = 5 * time.Second
-	}
+	timeout := cmp.Or(d.Timeout, 5*time.Second)
 	client := &http.Client{Transport: d.Transport, Timeout: timeout}
 	var all []exporter
 	for _, u := range d.URLs {
@@ -65,7 +60,7 @@ func (d DCGM) Poll(ctx context.Context) (seen []Usage, err error) {
 	}
 	var mu sync.Mutex // guards seen and err
 	var asked sync.WaitGroup
-	places := make(chan struct{}, atOnce) // one for each request under way
+	places := make(chan struct{}, atOnce)
 	for _, x := range all {
 		places <- struct{}{}
 		asked.Go(func() {
@@ -83,13 +78,11 @@ func (d DCGM) Poll(ctx context.Context) (seen []Usage, err error) {
 	return seen, err
 }
 
-// atOnce bounds the concurrent requests.
 const atOnce = 32
 
-// exporter is one exporter: its URL, and the host name to send.
+// exporter has the host name to send.
 type exporter struct{ url, host string }
 
-// exporters returns the exporters behind a URL.
 func exporters(ctx context.Context, raw string, timeout time.Duration) []exporter {
 	one := []exporter{{url: raw}}
 	u, err := url.Parse(raw)
@@ -135,7 +128,6 @@ func (x exporter) ask(ctx context.Context, client *http.Client) ([]Usage, error)
 	return dcgmUsage(found), nil
 }
 
-// dcgmUsage converts the metrics to one Usage for each GPU.
 func dcgmUsage(found promtext.Families) []Usage {
 	free, total := byUUID(found[dcgmFree]), byUUID(found[dcgmTotal])
 	var seen []Usage
@@ -167,7 +159,6 @@ func byUUID(f *dto.MetricFamily) map[string]api.Bytes {
 	return out
 }
 
-// mibOf returns a metric's value, which is in MiB.
 func mibOf(m *dto.Metric) (api.Bytes, bool) {
 	v := m.GetUntyped().GetValue()
 	if m.Gauge != nil {

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,17 +15,16 @@ import (
 // Device is memory that instances share: the host's or one GPU's.
 type Device struct {
 	ID api.DeviceID
-	// Node is its machine; empty if there is only one. The host memory of a node of a cluster has the ID "NODE/host".
+	// Node is empty if there is only one. A node's host memory has the ID "NODE/host".
 	Node string
-	// Name is for display: "host memory", "NVIDIA L4".
+	// Name is for display: "NVIDIA L4".
 	Name string
 	// Others is the memory that other processes use; it is never allocated.
 	Others api.Bytes
-	// Capacity is the memory that instances may use, all together.
+	// Capacity is the memory that instances may use.
 	Capacity api.Bytes
-	// Total is the device's whole memory.
-	Total api.Bytes
-	// Was is the previous ID of the device, or of the one that it replaces; empty if the ID is the same.
+	Total    api.Bytes
+	// Was is the previous ID, or the replaced device's.
 	Was api.DeviceID
 }
 
@@ -32,26 +32,21 @@ type Device struct {
 type Config struct {
 	// Memory is the host memory that instances may use. 0: Share of the machine's.
 	Memory api.Bytes
-	// Share is the part of the host's memory to use if Memory is 0. Default 0.8.
+	// Share is used if Memory is 0. Default 0.8.
 	Share float64
-	// NvidiaSMI is the program that lists GPUs. Default "nvidia-smi"; if it is not installed there are no GPUs.
+	// NvidiaSMI is the program that lists GPUs, if installed. Default "nvidia-smi".
 	NvidiaSMI string
-	// NoGPU ignores GPUs.
-	NoGPU bool
+	NoGPU     bool
 	// Timeout bounds the search. Default 5 s.
 	Timeout time.Duration
 }
 
-// Discover lists the devices of this machine, the host first. It runs a program and reads files: call it once, at start. If
-// the GPUs can't be read it returns the host together with the error, and the caller may continue without them.
+// Discover lists the devices of this machine, the host first, even if the GPUs can't be read.
 func Discover(ctx context.Context, c Config) ([]Device, error) {
-	if c.Share == 0 {
-		c.Share = 0.8
-	}
+	c = c.withDefaults()
 	if c.Memory < 0 || c.Share < 0 || c.Share > 1 {
 		return nil, fmt.Errorf("host memory: want a budget of at least 0 (have %d) and a share from 0 to 1 (have %g)", c.Memory, c.Share)
 	}
-	c = c.withDefaults()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
 	defer cancel()
 	host, err := c.host()
@@ -67,22 +62,16 @@ func Discover(ctx context.Context, c Config) ([]Device, error) {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Timeout == 0 {
-		c.Timeout = 5 * time.Second
-	}
-	if c.NvidiaSMI == "" {
-		c.NvidiaSMI = "nvidia-smi"
-	}
+	c.Share, c.Timeout, c.NvidiaSMI = cmp.Or(c.Share, 0.8), cmp.Or(c.Timeout, 5*time.Second), cmp.Or(c.NvidiaSMI, "nvidia-smi")
 	return c
 }
 
-// HostTotal returns the memory of this machine, or of the container if that has less.
+// HostTotal returns the memory of this machine, or of the container.
 func HostTotal() (api.Bytes, error) {
 	m, err := hostMemory()
 	return m.total, err
 }
 
-// host returns the host memory as a device.
 func (c Config) host() (Device, error) {
 	d := Device{ID: api.HostMemory, Name: "host memory"}
 	m, err := hostMemory()
@@ -102,10 +91,9 @@ func (c Config) host() (Device, error) {
 	return d, nil
 }
 
-// memory is the machine's host memory.
 type memory struct{ total, available api.Bytes }
 
-// HostOf returns the ID of the host memory of a node; "" means the only machine.
+// HostOf returns the ID of a node's host memory; "": the only machine.
 func HostOf(node string) api.DeviceID {
 	if node == "" {
 		return api.HostMemory
@@ -113,14 +101,13 @@ func HostOf(node string) api.DeviceID {
 	return api.DeviceID(node + "/" + string(api.HostMemory))
 }
 
-// IsHost reports whether d is the host memory of a machine, and no GPU.
+// IsHost reports whether d is the host memory of a machine.
 func (d Device) IsHost() bool { return d.ID == api.HostMemory || d.ID == HostOf(d.Node) }
 
-// Joins reports whether d can be one of n devices of an instance: a process sees only one slice of a GPU (MIG).
+// Joins reports whether d can be one of n devices: a process sees only one slice of a GPU (MIG).
 func (d Device) Joins(n int) bool { return n < 2 || !strings.HasPrefix(string(d.ID), "MIG-") }
 
-// Whole returns the memory that an instance takes of a whole device: its capacity without what others use, if that is
-// little. If others use much of it, no instance can have the whole device.
+// Whole returns what an instance takes of a whole device. If others use much, no instance can have it.
 func (d Device) Whole() api.Bytes {
 	if d.Others <= d.Capacity/10 {
 		return d.Capacity - d.Others
@@ -128,31 +115,27 @@ func (d Device) Whole() api.Bytes {
 	return d.Capacity
 }
 
-// Room is the amount that pods may still request on a node. The scheduler counts pods' requests, asleep or awake, and
-// not their use.
+// Room is the amount that pods may still request on a node: the scheduler counts requests, not use.
 type Room struct {
 	Node string
-	// Free is not requested by any pod; Leaving is requested by pods that are being deleted.
+	// Leaving is requested by pods that are being deleted.
 	Free, Leaving api.Requests
 }
 
-// UnmanagedPod is a pod that needs room and is not an instance's pod without a node. Either it is another's pod that fits on no node:
-// sleepers make room for it, because without sleep those instances would have been stopped. Or it is a sleeper's that must get back
-// requests from its node before it wakes.
+// UnmanagedPod is another's pod that fits on no node, or a sleeper's that must get back requests from its node before it
+// wakes.
 type UnmanagedPod struct {
 	Name string // namespace/name
-	// Function is the sleeper's function; empty for another's pod.
+	// Function is the sleeper's; empty for another's pod.
 	Function api.FunctionName
-	// Requests are the requests of its pod; for a sleeper, in addition to those that it has.
-	Requests api.Requests
-	// Candidates are the nodes that could take it.
+	// Requests are, for a sleeper, in addition to those that it has.
+	Requests   api.Requests
 	Candidates []string
 }
 
-// gpuReserve is never allocated on a GPU: contexts and fragmentation take it.
+// gpuReserve is never allocated: contexts and fragmentation take it.
 const gpuReserve = 256 * api.MiB
 
-// gpus runs nvidia-smi. A machine without it has no GPUs.
 func (c Config) gpus(ctx context.Context) ([]Device, error) {
 	out, err := c.query(ctx)
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -164,7 +147,6 @@ func (c Config) gpus(ctx context.Context) ([]Device, error) {
 	return parseGPUs(out)
 }
 
-// parseGPUs converts nvidia-smi's output to devices.
 func parseGPUs(out string) ([]Device, error) {
 	us, err := parseUsage(out)
 	if err != nil {
@@ -177,7 +159,7 @@ func parseGPUs(out string) ([]Device, error) {
 	return gpus, nil
 }
 
-// mebibytes parses a number of MiB. Devices that share the host's memory print "[N/A]".
+// mebibytes fails for devices that share the host's memory: "[N/A]".
 func mebibytes(s string) (api.Bytes, error) {
 	n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(s), " MiB"), 10, 64)
 	if err != nil || n < 0 || n > 1<<40 {

@@ -9,57 +9,52 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// Stopped is the level below every sleep: there is no process. It is used with the sleep levels wherever returns are
-// measured.
+// Stopped is the level below every sleep: there is no process.
 const Stopped api.Level = 4
 
-// gain is the weight of a new measurement in an exponential average.
+// gain is the weight of a new measurement.
 const gain = 0.3
 
 // Durations assumed before the first measurement. They only order choices.
 const (
 	assumedLoad  = 3 * time.Second
 	assumedSleep = 500 * time.Millisecond
-	// restoreRate is assumed, in bytes per second: a driver copies over PCIe 5 x16 at 10 to 25 GB/s.
+	// restoreRate is in bytes per second: a driver copies over PCIe 5 x16 at 10 to 25 GB/s.
 	restoreRate = 15e9
 )
 
-// Experience is the measured behaviour of one function's instances. The zero value is empty. Its methods do not change
-// it; they return the changed value.
+// Experience has the measurements of one function; 0 is unknown. Its methods return the changed value.
 type Experience struct {
-	// Load is the time from the start of a process to awake; 0 if unknown.
+	// Load is from the start of a process to awake.
 	Load time.Duration
-	// Wake is the time from asleep to awake by level; 0 if unknown. Index 0 is unused.
+	// Wake is from asleep to awake, by level. Index 0 is unused.
 	Wake [Stopped]time.Duration
-	// Sleep is the time from awake to asleep, without draining; 0 if unknown.
+	// Sleep is from awake to asleep, without draining.
 	Sleep time.Duration
-	// FirstSleep is the same for a process's first sleep; 0 if unknown. As long as no other was measured, Sleep has the same value.
+	// FirstSleep is a process's first. Until another was measured, Sleep is the same.
 	FirstSleep time.Duration
-	// Rests are the times from awake to asleep by level, without a process's first sleep at level 1; 0 if unknown.
+	// Rests are Sleep by level, without a process's first sleep.
 	Rests [Stopped]time.Duration
-	// Awake is the measured memory of an awake instance.
 	Awake api.Memory
-	// Asleep is the memory that stays in use by level. Index 0 is unused.
+	// Asleep is the memory that stays in use, by level. Index 0 is unused.
 	Asleep [Stopped]api.Memory
-	// PromptRate and TokenRate are the tokens that one instance reads and generates per second under load; 0 if unknown.
+	// Tokens per second under load.
 	PromptRate float64
 	TokenRate  float64
-	// Arrivals is when requests come.
-	Arrivals Arrivals
+	Arrivals   Arrivals
 	// Starts, Wakes and Sleeps count the measurements.
 	Starts int
 	Wakes  int
 	Sleeps int
-	// Again is how many of Sleeps were not the first of their process.
+	// Again is how many of Sleeps were not their process's first.
 	Again int
-	// Nodes are those where an instance was awake, so that the model's files are there, the last one last. Empty if there is only one
-	// machine.
+	// Nodes have the model's files, the last one last. Empty: there is one machine.
 	Nodes []string
-	// Snapshot is the last report of one; nil: none was reported.
+	// Snapshot is the last reported one.
 	Snapshot *api.Snapshot
 }
 
-// Learned returns the experience in the form of the admin API.
+// Learned is for the admin API.
 func (e Experience) Learned() admin.Learned {
 	return admin.Learned{Load: e.Load, Wake: e.Wake, Sleep: e.Sleep, FirstSleep: e.FirstSleep, Again: e.Again, Awake: e.Awake, Asleep: e.Asleep, PromptRate: e.PromptRate,
 		TokenRate: e.TokenRate, Starts: e.Starts, Wakes: e.Wakes, Sleeps: e.Sleeps, Nodes: e.Nodes, Snapshot: e.Snapshot}
@@ -72,10 +67,8 @@ func (e Experience) Started(s api.InstanceStatus) Experience {
 	return e.ranAt(s.Node)
 }
 
-// mostNodes bounds Nodes.
 const mostNodes = 64
 
-// ranAt records that the model's files are on node.
 func (e Experience) ranAt(node string) Experience {
 	if node == "" || slices.Contains(e.Nodes, node) {
 		return e
@@ -84,7 +77,7 @@ func (e Experience) ranAt(node string) Experience {
 	return e
 }
 
-// Woken learns from an instance that came back from a sleep at level from.
+// Woken learns from a return from level from.
 func (e Experience) Woken(s api.InstanceStatus, from api.Level) Experience {
 	if from >= api.Level1 && from < Stopped {
 		e.Wake[from] = average(e.Wake[from], s.WakeTime)
@@ -93,7 +86,7 @@ func (e Experience) Woken(s api.InstanceStatus, from api.Level) Experience {
 	return e
 }
 
-// Slept learns from an instance that fell asleep; first says that it was its process's first sleep.
+// Slept learns from a sleep; first: it was its process's first.
 func (e Experience) Slept(s api.InstanceStatus, first bool) Experience {
 	e.Sleeps++
 	if !first && s.Level >= api.Level1 && s.Level < Stopped {
@@ -117,10 +110,10 @@ func (e Experience) Slept(s api.InstanceStatus, first bool) Experience {
 	return e
 }
 
-// FirstRest is [Experience.Rest] for a process that has not slept before.
+// FirstRest is [Experience.Rest] for a process's first sleep.
 func (e Experience) FirstRest() time.Duration { return max(e.FirstSleep, e.Rest()) }
 
-// SlowFirst returns how much longer a process's first sleep takes than others; known is false if one of them was not measured.
+// SlowFirst returns how much longer a first sleep takes.
 func (e Experience) SlowFirst() (longer time.Duration, known bool) {
 	return e.FirstSleep - e.Sleep, e.FirstSleep > 0 && e.Again > 0
 }
@@ -143,7 +136,7 @@ func (e Experience) Loaded(l api.Load) Experience {
 	return e
 }
 
-// pace follows a rise at once. It falls, by average, only if the instance was full: one with little to do is not slow.
+// pace follows a rise at once. It falls only if the instance was full: one with little to do is not slow.
 func pace(old, v float64, full bool) float64 {
 	switch {
 	case !(v > 0) || v > 1e9: // excludes NaN
@@ -156,7 +149,7 @@ func pace(old, v float64, full bool) float64 {
 	return old
 }
 
-// inUse follows a rise at once and a fall slowly: an estimate that is too small causes a crash, one that is too large only costs a turn.
+// inUse follows a fall slowly: an estimate that is too small causes a crash.
 func (e Experience) inUse(m api.Memory) Experience {
 	e.Awake.Host = creep(e.Awake.Host, m.Host)
 	e.Awake.PerDevice = creep(e.Awake.PerDevice, m.PerDevice)
@@ -164,9 +157,9 @@ func (e Experience) inUse(m api.Memory) Experience {
 	return e
 }
 
-// Need returns the memory of one awake instance of f: the declared amount, or the measured one if that is more or, for devices, none is
-// declared; assumed, if there is neither. Undeclared memory is cut to the host's capacity, so that it never makes a function impossible.
-// certain is false if the amount is only assumed.
+// Need returns the memory of one awake instance: declared; or measured, if that is more or no device memory is declared;
+// or assumed, and certain is false. Undeclared memory is cut to the host's capacity: it never makes a function
+// impossible.
 func (e Experience) Need(f api.Function, assumed, host api.Bytes) (need api.Memory, certain bool) {
 	need = f.Memory
 	need.Host = max(need.Host, min(e.Awake.Host, host))
@@ -179,8 +172,8 @@ func (e Experience) Need(f api.Function, assumed, host api.Bytes) (need api.Memo
 	return need, certain
 }
 
-// Residue returns the expected memory after going to level: the measured one, else none. A low estimate is safe: the instance's report
-// tells the real amount before the memory is allocated again.
+// Residue returns what was measured at level. A low estimate is safe: the instance reports before memory is allocated
+// again.
 func (e Experience) Residue(level api.Level) api.Memory {
 	if level >= api.Level1 && level < Stopped {
 		return e.Asleep[level]
@@ -188,12 +181,12 @@ func (e Experience) Residue(level api.Level) api.Memory {
 	return api.Memory{}
 }
 
-// OffDevices returns the memory of a sleeper that has m, after a suspension.
+// OffDevices returns the memory of a suspended sleeper that had m.
 func OffDevices(m api.Memory) api.Memory {
 	return api.Memory{Host: m.Host + m.PerDevice*api.Bytes(m.Devices)}
 }
 
-// Return returns the expected time from level to awake. Unknown times are guessed from known ones; a deeper level is never faster.
+// Return returns the expected time from level to awake.
 func (e Experience) Return(level api.Level) time.Duration {
 	load := e.Load
 	if load == 0 {
@@ -226,7 +219,7 @@ func (e Experience) Rest() time.Duration {
 	return assumedSleep
 }
 
-// average moves old towards v; a v of 0 is no measurement.
+// average ignores 0.
 func average(old, v time.Duration) time.Duration {
 	if v <= 0 {
 		return old
@@ -246,19 +239,17 @@ func creep(old, v api.Bytes) api.Bytes {
 }
 
 const (
-	// gapBuckets is the number of buckets. Each is a quarter of an octave wide, from a second to twelve days; shorter
-	// and longer gaps are in the first and last.
+	// gapBuckets are a quarter of an octave wide, from a second to twelve days; the first and last are open.
 	gapBuckets = 80
-	// gapHalfLife is the age at which a gap counts half.
+	// gapHalfLife is when a gap counts half.
 	gapHalfLife = 24 * time.Hour
 	// gapsKnown is the weight of gaps that a forecast needs.
 	gapsKnown = 1.5
 )
 
-// Arrivals is a histogram of a function's idle times, from the end of one busy time to the next request. Older ones
-// count less. The zero value is empty.
+// Arrivals is a histogram of idle times. Older ones count less.
 type Arrivals struct {
-	// Count and Seconds are the number of gaps in each bucket, and their sum.
+	// Of each bucket the number of gaps, and their sum.
 	Count, Seconds [gapBuckets]float32
 	// At is when the last gap ended.
 	At time.Time
@@ -284,8 +275,7 @@ func (e Experience) Arrived(gap time.Duration, now time.Time) Experience {
 	return e
 }
 
-// Forecast returns the expected time until the next request of a function that had none for idle. known is false if too
-// few gaps were at least that long.
+// Forecast returns the expected time until the next request after idle. known is false if too few gaps were that long.
 func (a *Arrivals) Forecast(idle time.Duration) (until time.Duration, known bool) {
 	t := max(0, idle.Seconds())
 	var weight, sum float64
@@ -311,8 +301,7 @@ func (a *Arrivals) Forecast(idle time.Duration) (until time.Duration, known bool
 // gapsTold is the weight of gaps that a chance needs.
 const gapsTold = 4
 
-// Chance returns the probability that the next request comes before limit, for a function that had none for idle. known
-// is false if too few gaps were at least as long as idle.
+// Chance returns the probability that the next request after idle comes before limit. known is as in Forecast.
 func (a *Arrivals) Chance(idle, limit time.Duration) (chance float64, known bool) {
 	t, u := max(0, idle.Seconds()), limit.Seconds()
 	var weight, within float64
@@ -332,7 +321,7 @@ func (a *Arrivals) Chance(idle, limit time.Duration) (chance float64, known bool
 	return within / weight, true
 }
 
-// Gap returns the mean gap; known is false if there were too few.
+// Gap returns the mean gap.
 func (a *Arrivals) Gap() (mean time.Duration, known bool) { return a.Forecast(0) }
 
 func gapBucket(seconds float64) int {
@@ -342,7 +331,6 @@ func gapBucket(seconds float64) int {
 	return min(int(4*math.Log2(seconds)), gapBuckets-1)
 }
 
-// gapBounds returns the bounds of a bucket in seconds.
 func gapBounds(k int) (low, high float64) {
 	if k > 0 {
 		low = math.Exp2(float64(k) / 4)

@@ -10,7 +10,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// hostMemory reads /proc/meminfo and applies the memory limits of this process's control groups.
 func hostMemory() (memory, error) {
 	raw, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -20,14 +19,14 @@ func hostMemory() (memory, error) {
 	if err != nil {
 		return memory{}, err
 	}
-	own, _ := os.ReadFile("/proc/self/cgroup") // no control groups: no limits
+	own, _ := os.ReadFile("/proc/self/cgroup")
 	for _, g := range cgroupFiles("/sys/fs/cgroup", string(own)) {
 		m = m.within(readBytes(g.limit), readBytes(g.usage))
 	}
 	return m, nil
 }
 
-// within applies a limit, of which usage is taken, to m; a limit of 0 means none.
+// within applies a limit, of which usage is taken; 0: none.
 func (m memory) within(limit, usage api.Bytes) memory {
 	if limit <= 0 || limit > m.total {
 		return m
@@ -58,11 +57,10 @@ func parseMeminfo(s string) (memory, error) {
 	return m, nil
 }
 
-// cgroup has the two memory files of one control group.
 type cgroup struct{ limit, usage string }
 
-// cgroupFiles lists the control groups from the process's own up to root, for version 2 ("0::/path") and version 1
-// ("n:memory:/path"). In a container the path may be the host's and not exist here; the root replaces it then.
+// cgroupFiles lists the control groups up to root, of version 2 ("0::/path") and 1 ("n:memory:/path"). In a container
+// the path may be the host's.
 func cgroupFiles(root, own string) []cgroup {
 	var files []cgroup
 	for line := range strings.Lines(own) {
@@ -87,9 +85,9 @@ func cgroupFiles(root, own string) []cgroup {
 	return files
 }
 
-// readBytes reads a number from a file; 0 if there is none ("max").
+// readBytes returns 0 if there is no number ("max").
 func readBytes(path string) api.Bytes {
-	raw, _ := os.ReadFile(path) // without it there is no number
+	raw, _ := os.ReadFile(path)
 	n, _ := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
 	return api.Bytes(n)
 }

@@ -14,28 +14,27 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Usage is the measured use of one GPU or slice of one, by all programs.
+// Usage is the use of one GPU, or slice, by all programs.
 type Usage struct {
 	ID   api.DeviceID
 	Name string
-	// Total is the GPU's memory; 0 if unknown.
+	// Total is 0 if unknown.
 	Total api.Bytes
 	Used  api.Bytes
 }
 
-// NewDevice returns the GPU of u while no instance runs on it: the memory that others use now is excluded.
+// NewDevice excludes what others use now: no instance runs on it.
 func (u Usage) NewDevice() Device {
 	return Device{ID: u.ID, Name: u.Name, Total: u.Total, Capacity: max(0, u.Total-u.Used-gpuReserve)}
 }
 
-// Unaccounted returns the part of used that is neither excluded from d's capacity nor held by instances.
+// Unaccounted returns what is neither excluded from d's capacity nor held by instances.
 func (d Device) Unaccounted(used, held api.Bytes) api.Bytes {
 	outside := max(0, d.Total-d.Capacity-gpuReserve) // others' from the beginning
 	return min(max(0, used-outside-held), d.Capacity)
 }
 
-// Poll asks nvidia-smi for the GPUs that exist now and their use. A GPU that has fallen off its bus is missing.
-// [errors.ErrUnsupported]: there is no nvidia-smi here.
+// Poll asks nvidia-smi. [errors.ErrUnsupported]: there is none.
 func (c Config) Poll(ctx context.Context) ([]Usage, error) {
 	c = c.withDefaults()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
@@ -48,7 +47,7 @@ func (c Config) Poll(ctx context.Context) ([]Usage, error) {
 		return nil, err
 	}
 	var seen []Usage
-	for line := range strings.Lines(out) { // each separately: a lost GPU's line must not hide the others
+	for line := range strings.Lines(out) { // a lost GPU's line must not hide the others
 		us, err := parseUsage(line)
 		if err == nil {
 			seen = append(seen, us...)
@@ -57,7 +56,7 @@ func (c Config) Poll(ctx context.Context) ([]Usage, error) {
 	return seen, nil
 }
 
-// query runs nvidia-smi; with an error it also returns the output.
+// query also returns the output with an error.
 func (c Config) query(ctx context.Context) (string, error) {
 	path, err := exec.LookPath(c.NvidiaSMI)
 	if errors.Is(err, exec.ErrNotFound) {
@@ -77,7 +76,7 @@ func (c Config) query(ctx context.Context) (string, error) {
 	return out, err
 }
 
-// run runs nvidia-smi; with an error it also returns the output.
+// run also returns the output with an error.
 func (c Config) run(ctx context.Context, path string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.WaitDelay = c.Timeout / 10 // a child that keeps the pipe open must not block us
@@ -95,11 +94,11 @@ func (c Config) run(ctx context.Context, path string, args ...string) (string, e
 	return string(out), nil
 }
 
-// enabled is the MIG mode of a GPU that is used by its slices only.
+// enabled is the MIG mode of a GPU that is used by slices only.
 const enabled = "Enabled"
 
-// slices returns lines of the slices of GPUs in MIG mode, which have UUIDs and memory of their own. Of compute instances that share the
-// memory of a GPU instance the first counts.
+// slices returns lines of the slices of GPUs in MIG mode. Of compute instances that share a GPU instance's memory the
+// first counts.
 func (c Config) slices(ctx context.Context, path string) (out string, err error) {
 	list, err1 := c.run(ctx, path, "-L")
 	details, err2 := c.run(ctx, path, "-q", "-x")

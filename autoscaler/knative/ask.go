@@ -15,7 +15,6 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// askAll asks every running pod for a report, so that existing instances are known at once.
 func (tr *tracker) askAll(ctx context.Context) {
 	tr.mu.Lock()
 	var at []api.Endpoint
@@ -25,7 +24,7 @@ func (tr *tracker) askAll(ctx context.Context) {
 		}
 	}
 	tr.mu.Unlock()
-	room := make(chan struct{}, 32) // at most 32 at once
+	room := make(chan struct{}, 32)
 	var asked sync.WaitGroup
 	for _, e := range at {
 		room <- struct{}{}
@@ -40,7 +39,7 @@ func (tr *tracker) askAll(ctx context.Context) {
 	asked.Wait()
 }
 
-// askReport asks an instance to report, and returns the HTTP status of its answer.
+// askReport returns the HTTP status of the instance's answer.
 func (tr *tracker) askReport(ctx context.Context, e api.Endpoint) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -56,7 +55,6 @@ func (tr *tracker) askReport(ctx context.Context, e api.Endpoint) (int, error) {
 	return resp.StatusCode, nil
 }
 
-// askWhyNotJoined asks a running pod that does not join what it is. If its port does not answer yet it is asked again later.
 func (tr *tracker) askWhyNotJoined(ctx context.Context, p *pod, e api.Endpoint) {
 	status, err := tr.askReport(ctx, e)
 	runs := status == http.StatusAccepted || status == http.StatusTooManyRequests
@@ -79,8 +77,8 @@ func (tr *tracker) askWhyNotJoined(ctx context.Context, p *pod, e api.Endpoint) 
 	}
 }
 
-// replacePod deletes a pod without a function that may be older than the injector's rules, by its Deployment's scale: the next start makes
-// another. It does so once for a revision, and reports whether it did. The caller holds the mutex.
+// replacePod deletes a pod that may be older than the injector's rules, once per revision, and reports whether it did.
+// The caller holds the mutex.
 func (tr *tracker) replacePod(p *pod) bool {
 	r, has := tr.revisions[p.function], p.object.Annotations
 	if r == nil || r.replaced || p.stopping || p.role != control.RoleInstance || has[config.AnnotationInjected]+has[config.AnnotationNotInjected]+has[config.AnnotationEndpoint] != "" || has[config.AnnotationInject] == "false" {
@@ -103,7 +101,6 @@ func (tr *tracker) replacePod(p *pod) bool {
 	return true
 }
 
-// describeForeign says how to turn a pod whose image has no function into one.
 func describeForeign(o *corev1.Pod) string {
 	switch why := o.Annotations[config.AnnotationNotInjected]; {
 	case why != "":

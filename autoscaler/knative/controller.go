@@ -29,14 +29,9 @@ import (
 	rouseconfig "github.com/rouse-dev/rouse/config"
 )
 
-// NewController returns the reconciler of PodAutoscalers of our class. Call it after [Fleet.Sync] and [Fleet.Attach]
-// and before [Fleet.Run]. cmw watches the ConfigMaps of the system namespace (config-autoscaler, config-deployment,
-// config-network); the caller starts it after this call and before the controller's RunContext. It contains no leader
-// election: run it on the leader only. ctx needs no injected clients or informers. Only warnings of the generated
-// reconciler are logged.
+// NewController returns the reconciler of PodAutoscalers of our class. Call it between [Fleet.Attach] and [Fleet.Run].
+// The caller starts cmw, the ConfigMaps of the system namespace, before the controller's RunContext.
 func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *controller.Impl {
-	// The generated reconciler takes its clients and informer from the context. It gets the fleet's own, so that
-	// nothing is watched twice.
 	ctx = context.WithValue(ctx, kubeclient.Key{}, fleet.deps.Kube)
 	ctx = context.WithValue(ctx, servingclient.Key{}, fleet.deps.Serving)
 	ctx = context.WithValue(ctx, painformer.Key{}, fleet.watch.pas)
@@ -80,7 +75,6 @@ func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *co
 	return impl
 }
 
-// warnings returns the logger of the generated parts, which accept no other kind.
 func warnings() *zap.SugaredLogger {
 	cfg := zap.NewProductionConfig()
 	cfg.Level = zap.NewAtomicLevelAt(zap.WarnLevel)

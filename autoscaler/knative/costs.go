@@ -12,11 +12,10 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// annotationCost is Kubernetes' annotation: of equally ready pods of a ReplicaSet, the one with the lowest cost is
-// deleted first.
+// annotationCost is Kubernetes': of equally ready pods of a ReplicaSet, the cheapest is deleted first.
 const annotationCost = "controller.kubernetes.io/pod-deletion-cost"
 
-// Deletion costs. Awake pods have the default, so that most pods are never written to.
+// Awake pods have the default: most pods are never written to.
 const (
 	costAwake    = 0
 	costStarting = -50
@@ -25,14 +24,11 @@ const (
 	costStopping = -1000
 )
 
-// costOf returns the deletion cost that a pod has.
 func costOf(o *corev1.Pod) int {
 	n, _ := strconv.Atoi(o.Annotations[annotationCost])
 	return n
 }
 
-// updateCosts computes the deletion costs of a revision's pods. A single pod is not compared with any other, so it is not
-// written to.
 func (sc *scaler) updateCosts(r *revision) {
 	dirty := false
 	for _, p := range r.pods {
@@ -59,7 +55,6 @@ func (sc *scaler) updateCosts(r *revision) {
 	}
 }
 
-// keepCosts writes outdated deletion costs until ctx ends.
 func (sc *scaler) keepCosts(ctx context.Context) {
 	sc.costs.Each(ctx, func() {
 		for _, p := range sc.outdatedCosts() {
@@ -70,7 +65,7 @@ func (sc *scaler) keepCosts(ctx context.Context) {
 	})
 }
 
-// outdatedCosts lists the pods whose cost is outdated and matters. It locks.
+// outdatedCosts locks.
 func (sc *scaler) outdatedCosts() []*pod {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
@@ -105,8 +100,8 @@ func (sc *scaler) writeCost(ctx context.Context, p *pod) error {
 	return nil
 }
 
-// markForDeletion makes p the first pod of its revision to be deleted, if there are others, and waits a moment until the change
-// has spread: the controller that deletes pods reads it from a cache.
+// markForDeletion makes p the first pod of its revision to be deleted. It waits up to [markTimeout] until the
+// controller's cache probably has the change.
 func (sc *scaler) markForDeletion(ctx context.Context, p *pod) error {
 	sc.mu.Lock()
 	r := sc.revisions[p.function]
@@ -128,5 +123,4 @@ func (sc *scaler) markForDeletion(ctx context.Context, p *pod) error {
 	return context.Cause(ctx)
 }
 
-// markTimeout bounds that wait.
 const markTimeout = time.Second

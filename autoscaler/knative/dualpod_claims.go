@@ -8,8 +8,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// claimless binds awake providers without a claim, and puts those to sleep whose claim landed elsewhere, or did not
-// come.
 func (p *plan) claimless() {
 	for _, v := range p.ps {
 		if v.ID == "" || v.Asleep || v.Leaving || v.Unheard || v.Bound != "" {
@@ -45,7 +43,6 @@ func (p *plan) claimless() {
 	}
 }
 
-// claims adjusts the number of requesters to the need: one for each awake provider, and one for each open want.
 func (p *plan) claims(open map[api.FunctionName]int) {
 	need, have := maps.Clone(open), map[api.FunctionName]int{}
 	for _, v := range p.ps {
@@ -68,7 +65,7 @@ func (p *plan) claims(open map[api.FunctionName]int) {
 		if r.Bound != "" || r.held {
 			continue
 		}
-		if r.Leaving { // it is being deleted: nothing keeps it any more
+		if r.Leaving {
 			if r.Released {
 				continue
 			}

@@ -15,14 +15,13 @@ import (
 
 // Marks on the pods of a pair.
 const (
-	// LabelProvider has the revision, on a provider's pod. It has none of Knative's labels, so Knative's Services,
-	// Deployments and counts ignore it.
+	// LabelProvider has the revision of a provider's pod.
 	LabelProvider = "rouse.dev/provider"
-	// LabelInjected is on a provider's pod whose image has no function: it is injected, as into the requester's.
+	// LabelInjected is on a provider's pod that the injector changes.
 	LabelInjected = config.AnnotationInjected
-	// AnnotationDevices has the GPUs of a provider, or of a pod that is about to be deleted, separated by commas.
+	// AnnotationDevices has GPUs, separated by commas.
 	AnnotationDevices = "rouse.dev/devices"
-	// AnnotationBound has the name of the other pod of a bound pair.
+	// AnnotationBound has the name of the other pod of a pair.
 	AnnotationBound = "rouse.dev/bound-to"
 	// Finalizer keeps both pods of a pair until they are separated.
 	Finalizer = "rouse.dev/dual-pods"
@@ -34,37 +33,31 @@ const (
 	EnvDevices = "NVIDIA_VISIBLE_DEVICES"
 )
 
-// sidecar is the container that Knative adds to a revision's pods.
 const (
-	sidecar = "queue-proxy"
-	// injected is the init container that brings the function into other images (package autoscaler/inject).
+	sidecar  = "queue-proxy"
 	injected = "rouse-function"
 )
 
 // ProviderPod has the parameters of a provider's pod.
 type ProviderPod struct {
-	// Name is the pod's; Revision and RevisionUID are its owner's.
 	Name        string
 	Revision    string
 	RevisionUID types.UID
 	Node        string
 	Devices     []api.DeviceID
-	// Requester is the pod that claims for it, empty if none does yet.
-	Requester string
-	// Patch is the user's, see [CheckPatch]; empty: none.
+	Requester   string
+	// Patch is the user's, see [CheckPatch].
 	Patch string
 }
 
-// Name returns the name of a revision's provider; suffix makes it unique. A pod's name is also its host's name, which
-// has 63 characters at most.
+// Name returns the name of a revision's provider, as long as a host's name may be.
 func Name(revision, suffix string) string {
 	const part = "-provider-"
 	return strings.TrimRight(revision[:min(len(revision), 63-len(part)-len(suffix))], "-.") + part + suffix
 }
 
-// Derive makes a provider's pod from a pod of its revision's Deployment: the same containers without Knative's, no
-// claims of GPUs, the devices by name, pinned to the node, and with the patch applied. Its errors are for the user: they
-// say what is wrong with the patch.
+// Derive makes a provider's pod from a pod of its revision's Deployment: without Knative's containers and claims of
+// GPUs, pinned to the node, and with the patch applied. An error says what is wrong with the patch.
 func Derive(from *corev1.Pod, p ProviderPod) (*corev1.Pod, error) {
 	out := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -81,7 +74,7 @@ func Derive(from *corev1.Pod, p ProviderPod) (*corev1.Pod, error) {
 		},
 		Spec: *from.Spec.DeepCopy(),
 	}
-	if port := from.Annotations[config.AnnotationInjected]; port != "" { // the function was injected there, and will be here
+	if port := from.Annotations[config.AnnotationInjected]; port != "" {
 		out.Annotations[config.AnnotationInjected] = port
 		out.Labels[LabelInjected] = "true"
 	}
@@ -96,7 +89,6 @@ func Derive(from *corev1.Pod, p ProviderPod) (*corev1.Pod, error) {
 	return out, nil
 }
 
-// provide turns a requester's spec into a provider's.
 func provide(s *corev1.PodSpec, p ProviderPod) {
 	s.Containers = slices.DeleteFunc(s.Containers, func(c corev1.Container) bool { return c.Name == sidecar })
 	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
@@ -122,9 +114,9 @@ func provide(s *corev1.PodSpec, p ProviderPod) {
 	s.Hostname, s.Subdomain, s.NodeName = "", "", ""
 	s.Priority, s.PreemptionPolicy = nil, nil // set from its class
 	s.TopologySpreadConstraints = nil         // the node is given
-	// A process that ends has lost the model, and a restarted one might run beside another that is awake.
+	// A restarted process has lost the model, and might run beside another that is awake.
 	s.RestartPolicy = corev1.RestartPolicyNever
-	// Placed by the scheduler, so that memory and taints are respected.
+	// The scheduler places it: memory and taints count.
 	s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{p.Node}}},
@@ -135,13 +127,11 @@ func provide(s *corev1.PodSpec, p ProviderPod) {
 // JoinDevices returns the value of [AnnotationDevices].
 func JoinDevices(ids []api.DeviceID) string { return join(ids, ",") }
 
-// claims reports whether a resource is a GPU, or a part of one.
 func claims(name corev1.ResourceName) bool {
 	domain, _, extended := strings.Cut(string(name), "/")
 	return extended && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io")
 }
 
-// set sets a variable, replacing an existing one.
 func set(env []corev1.EnvVar, name, value string) []corev1.EnvVar {
 	env = slices.DeleteFunc(env, func(e corev1.EnvVar) bool { return e.Name == name })
 	return append(env, corev1.EnvVar{Name: name, Value: value})

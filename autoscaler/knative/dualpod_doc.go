@@ -1,28 +1,16 @@
-// The files dualpod_* decide how pods that claim GPUs and pods that run models on them are combined. A GPU that Kubernetes
-// gives to one pod alone is lost while that pod's model sleeps; so a function has two kinds of pods here (llm-d's fast
-// model actuation does the same):
+// The files dualpod_* combine pods that claim GPUs with pods that run models on them: a GPU that Kubernetes gives to one
+// pod alone is lost while that pod's model sleeps. So a function has two kinds of pods, as in llm-d's fast model
+// actuation. A requester, a pod of its Deployment, claims GPUs and runs nothing. A provider, a pod of ours, claims none,
+// runs the model on those GPUs, and outlives its requester, asleep.
 //
-//   - a requester, a pod of the function's Knative Deployment. It claims GPUs, reports which it was given, and runs
-//     nothing.
-//   - a provider, a pod of ours that claims none and runs the model on those GPUs. It outlives its requester, asleep.
+// An instance that package decide wants awake is a [Want], and [Plan] serves it:
 //
-// Package decide decides which instances should be awake. Such an instance is a [Want] here, and [Plan] serves it:
+//  1. [Claim]: a requester is created, scheduled by Kubernetes, and reports its devices.
+//  2. [Wake]: a sleeper of the function on its devices is woken and bound to it (path hot, or warm without a process).
+//  3. [Make]: if there is none, a provider is created there (path cold, or cold-freed if sleepers had to end first).
+//  4. [Unbind], [Release]: the provider falls asleep, and the requester goes.
+//  5. [Sleep]: a requester is deleted by others; its provider sleeps before the claim goes.
 //
-//  1. A want raises the claims of its function by one ([Claim]): a requester is created, scheduled by Kubernetes, and
-//     reports its devices.
-//  2. If a sleeper of the function is on its devices, it is woken and bound to it ([Wake]; path hot, or warm if the
-//     sleeper kept no process).
-//  3. If not, a provider is created there ([Make]; path cold, or cold-freed if sleepers had to end first, by the limits
-//     of a device).
-//  4. The provider falls asleep: it is unbound, and the requester goes ([Unbind], [Release]).
-//  5. A requester is deleted by others: its provider sleeps before the claim goes ([Sleep]).
-//  6. A provider dies: its requester is free for the next.
-//
-// A wake precedes its claim in two cases: if only Rouse uses the GPUs of a node, and if requesters that are about to go
-// hold the only devices that will be free. The new requester can then only get the same ones.
-//
-// [Plan] depends on the present state only: after a restart, and after each failure, it continues with the pods that
-// exist. It is safe for concurrent use.
-//
-// [Derive] makes the provider's pod from the requester's; it knows Kubernetes' objects and makes no calls.
+// A wake precedes its claim where the new requester can only get the same devices. [Plan] depends on the present state
+// only: it continues after a restart or failure.
 package knative

@@ -7,19 +7,16 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler"
 )
 
-// Marks are the times of the steps of a start or wake; zero: it did not happen, or is unknown. Kubernetes' times are by
-// its own clock, and in full seconds if it reports no more.
+// Marks are the times of the steps of a start or wake; zero: it did not happen, or is unknown.
 type Marks struct {
 	Path api.Path
-	// Asked is when it was wanted; Created, Scheduled and Started are the requester's pod's times; Joined is when it
-	// reported its devices.
+	// Created, Scheduled and Started are the requester's pod's; Joined is when it reported its devices.
 	Asked, Created, Scheduled, Started, Joined time.Time
-	// Bound is when the provider was chosen, or its creation decided. For a new provider, Made is when its pod existed
-	// and Up when its function reported. Ready is when it was awake.
+	// Made and Up are when a new provider's pod existed and reported.
 	Bound, Made, Up, Ready time.Time
 }
 
-// Steps calls each with the steps; each begins where the previous one ended. A claim that came earlier has none.
+// Steps calls each with the steps; each begins where the previous one ended.
 func (m Marks) Steps(each func(name string, began, ended time.Time)) {
 	last := m.Asked
 	add := func(name string, at time.Time) {

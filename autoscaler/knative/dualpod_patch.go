@@ -15,10 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// providerPatch is all that a user may change in a provider's pod beyond its revision. Everyone who may create Knative
-// Services can write it, and Knative's checks of a revision don't see it: so it has no field for the pod's identity,
-// node or permissions. Fields merge as in a strategic merge patch: containers by name, variables by name, labels and
-// resources by key.
+// providerPatch is all that a user may change in a provider's pod. Knative's checks don't see it: so it has no field for
+// the pod's identity, node or permissions. Fields merge as in a strategic merge patch.
 type providerPatch struct {
 	Metadata struct {
 		Labels map[string]string `json:"labels"`
@@ -28,7 +26,6 @@ type providerPatch struct {
 	} `json:"spec"`
 }
 
-// containerPatch changes a container of the revision.
 type containerPatch struct {
 	Name string `json:"name"`
 	// Args replace the container's; absent: they stay.
@@ -40,13 +37,11 @@ type containerPatch struct {
 	} `json:"resources"`
 }
 
-// variable has a literal value: one from a Secret or a field must be declared in the revision.
 type variable struct {
 	Name  string  `json:"name"`
 	Value *string `json:"value"`
 }
 
-// quantity is an amount of a resource.
 type quantity struct{ resource.Quantity }
 
 // UnmarshalJSON accepts a quantity that is not negative.
@@ -60,16 +55,14 @@ func (q *quantity) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// patchable are the resources that a patch may set. GPUs are claimed by the requester.
 var patchable = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 
-// CheckPatch checks a patch before there is a pod to apply it to. It does not know the pod's containers.
+// CheckPatch checks a patch without knowing the pod's containers.
 func CheckPatch(raw string) error {
 	_, err := parsePatch(raw)
 	return wrongPatch(err)
 }
 
-// patch applies the user's patch to a provider's pod.
 func patch(pod *corev1.Pod, raw string) error {
 	p, err := parsePatch(raw)
 	if err != nil {
@@ -114,7 +107,7 @@ func wrongPatch(err error) error {
 	return fmt.Errorf("annotation %s: %w", config.AnnotationProviderPatch, err)
 }
 
-// parsePatch parses a patch strictly: exact case, no duplicate and no unknown names.
+// parsePatch is strict: exact case, no duplicate and no unknown names.
 func parsePatch(raw string) (*providerPatch, error) {
 	p := &providerPatch{}
 	if raw == "" {
@@ -138,7 +131,6 @@ func parsePatch(raw string) (*providerPatch, error) {
 	return p, p.check()
 }
 
-// null reports whether there is a null in a JSON value.
 func null(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -152,7 +144,7 @@ func null(v any) bool {
 func (p *providerPatch) check() error {
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(p.Metadata.Labels)) {
-		// Labels with a domain mean something to programs: the pod's owner, or what is injected into it.
+		// Labels with a domain mean something to programs.
 		if strings.Contains(key, "/") {
 			errs = append(errs, fmt.Errorf("it sets the label %s: it may set those without a domain", key))
 			continue
@@ -196,8 +188,6 @@ func (p *containerPatch) check() (errs []error) {
 	return errs
 }
 
-// reserved reports whether a variable tells a process its devices, as the GPU makers' container runtimes read them, or
-// its identity.
 func reserved(name string) bool {
 	upper := strings.ToUpper(name)
 	for _, prefix := range []string{"ROUSE_", "K_", "NVIDIA_", "KUBERNETES_"} {

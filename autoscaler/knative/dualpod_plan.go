@@ -11,8 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler"
 )
 
-// plan is the state of one planning. It changes its own copies of the input, so that later decisions see the earlier
-// ones.
+// plan is the state of one planning. It changes its own copies of the input.
 type plan struct {
 	State
 	rs   []*Requester
@@ -50,7 +49,6 @@ func Plan(s State) ([]Action, time.Time) {
 
 func (p *plan) do(a Action) { p.acts = append(p.acts, a) }
 
-// at has another plan made at t.
 func (p *plan) at(t time.Time) {
 	if p.next.IsZero() || t.Before(p.next) {
 		p.next = t
@@ -120,28 +118,17 @@ func (p *plan) unbind(r *Requester, v *Provider, reason string) {
 	p.do(a)
 }
 
-// free reports whether a requester can be bound.
 func (r *Requester) free() bool { return r.Bound == "" && !r.Leaving && len(r.Devices) > 0 }
 
-// equal reports whether two sets of devices are the same.
 func equal(a, b []api.DeviceID) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for _, d := range a {
-		if !slices.Contains(b, d) {
-			return false
-		}
-	}
-	return true
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(d api.DeviceID) bool { return !slices.Contains(b, d) })
 }
 
 func overlap(a, b []api.DeviceID) bool {
 	return slices.ContainsFunc(a, func(d api.DeviceID) bool { return slices.Contains(b, d) })
 }
 
-// claimFor returns a free requester whose claim suits a provider at this place: the same devices, or on a node of our
-// own any there.
+// claimFor returns a free requester whose claim suits a provider at this place.
 func (p *plan) claimFor(f api.FunctionName, node string, devices []api.DeviceID) *Requester {
 	for _, r := range p.rs {
 		if r.Function == f && r.free() && r.Node == node && (equal(r.Devices, devices) || p.Nodes[node].Owned) {
@@ -151,8 +138,7 @@ func (p *plan) claimFor(f api.FunctionName, node string, devices []api.DeviceID)
 	return nil
 }
 
-// inTheWay returns a provider that prevents another from being awake on these devices: one that is awake there, or is
-// ending. On a node of our own, awake ones fit together: they were placed by their memory.
+// inTheWay returns a provider that is awake, or ending, on these devices. On a node of our own, awake ones fit together.
 func (p *plan) inTheWay(self *Provider, node string, devices []api.DeviceID) *Provider {
 	for _, v := range p.ps {
 		if v == self || v.Node != node || v.Asleep && !v.Busy && !v.Leaving || !overlap(v.Devices, devices) {
@@ -165,7 +151,7 @@ func (p *plan) inTheWay(self *Provider, node string, devices []api.DeviceID) *Pr
 	return nil
 }
 
-// serve serves wants as far as possible now. It returns how many of each function stay open without a provider.
+// serve returns how many wants stay open without a provider.
 func (p *plan) serve() map[api.FunctionName]int {
 	open := map[api.FunctionName]int{}
 	wants := slices.Clone(p.Wants)
@@ -237,8 +223,7 @@ func (p *plan) satisfy(w Want) bool {
 	return false // 6
 }
 
-// again reports whether a want waits for one more requester although one has landed: the chosen sleeper is on unclaimed
-// devices, so the next may land there. The requesters that have landed stay meanwhile, and are counted as held.
+// again reports whether a want waits for one more requester, which may land on the devices of the chosen sleeper.
 func (p *plan) again(w Want, v *Provider) bool {
 	if v == nil || v.Leaving || !v.Asleep || v.Busy || p.Nodes[v.Node].Owned || p.inTheWay(v, v.Node, v.Devices) != nil {
 		return false
@@ -269,8 +254,7 @@ func (p *plan) again(w Want, v *Provider) bool {
 	return true
 }
 
-// any returns a sleeper of a function for a want that has none: one that no other want has chosen, and that lacks only
-// its claim. On nodes of our own the place was chosen by memory.
+// any returns a sleeper that no want has chosen and that lacks only its claim.
 func (p *plan) any(f api.FunctionName) *Provider {
 	for _, v := range p.ps {
 		if v.Function == f && v.Asleep && !v.Busy && !v.Leaving && !v.Unheard && !p.Nodes[v.Node].Owned && p.inTheWay(v, v.Node, v.Devices) == nil &&
@@ -281,7 +265,6 @@ func (p *plan) any(f api.FunctionName) *Provider {
 	return nil
 }
 
-// sleeper returns a sleeper of the function on exactly r's devices, the last used one.
 func (p *plan) sleeper(f api.FunctionName, r *Requester) *Provider {
 	for _, v := range p.ps {
 		if v.Function == f && v.Asleep && !v.Busy && !v.Leaving && v.Node == r.Node && equal(v.Devices, r.Devices) &&
@@ -292,12 +275,10 @@ func (p *plan) sleeper(f api.FunctionName, r *Requester) *Provider {
 	return nil
 }
 
-// landed reports whether a free requester of a function has landed.
 func (p *plan) landed(f api.FunctionName) bool {
 	return slices.ContainsFunc(p.rs, func(r *Requester) bool { return r.Function == f && r.free() })
 }
 
-// spare reports whether devices are claimed only by requesters without a provider.
 func (p *plan) spare(node string, devices []api.DeviceID) bool {
 	for _, d := range devices {
 		held := false
@@ -316,7 +297,6 @@ func (p *plan) spare(node string, devices []api.DeviceID) bool {
 	return true
 }
 
-// unclaimed returns how many GPUs no pod claims, on any node.
 func (p *plan) unclaimed() int {
 	n := 0
 	for _, node := range p.Nodes {
@@ -339,7 +319,7 @@ func (p *plan) wake(w Want, v *Provider, r *Requester, reason string) {
 	p.do(a)
 }
 
-// make creates a provider, after ending the least recently used sleepers that are too many or leave too little memory.
+// make ends the least recently used sleepers that leave too little memory first.
 func (p *plan) make(w Want, r *Requester, node string, devices []api.DeviceID) {
 	a := Action{Kind: Make, Function: w.Function, Want: w.ID, Node: node, Devices: devices, Path: autoscaler.PathCold,
 		Reason: fmt.Sprintf("no instance of the function sleeps on %v of %s", devices, node)}
@@ -365,7 +345,7 @@ func (p *plan) make(w Want, r *Requester, node string, devices []api.DeviceID) {
 	p.do(a)
 }
 
-// crowd lists the sleepers on a device that have to end for one that needs so much.
+// crowd lists the sleepers that have to end for need bytes.
 func (p *plan) crowd(d api.DeviceID, node string, need api.Bytes) []api.InstanceID {
 	var on []*Provider
 	var held api.Bytes

@@ -10,16 +10,12 @@ import (
 type Requester struct {
 	ID       api.InstanceID
 	Function api.FunctionName
-	// Node and Devices are where it was placed; Devices are empty until it has joined.
-	Node    string
-	Devices []api.DeviceID
-	// Bound is the provider that it claims for, empty if there is none.
-	Bound api.InstanceID
-	// Leaving says that it is being deleted; Released, that it was released; Spent, that its provider has gone to
-	// sleep.
+	// Devices are empty until it has joined.
+	Node                     string
+	Devices                  []api.DeviceID
+	Bound                    api.InstanceID
 	Leaving, Released, Spent bool
-	// Since is when it was bound or became free.
-	Since time.Time
+	Since                    time.Time
 
 	held bool // by this plan, for another to land better
 }
@@ -30,43 +26,38 @@ type Provider struct {
 	Function api.FunctionName
 	Node     string
 	Devices  []api.DeviceID
-	// Asleep says that it uses no GPU beyond a process's residue; Process, that it has a process.
+	// Asleep says that it uses no GPU beyond Residue; Process, that it has a process.
 	Asleep, Process bool
-	// Busy says that a call or its creation is under way; Unheard, that it has not reported its state since our
-	// restart.
+	// Busy: a call or its creation is under way. Unheard: it has not reported since our restart.
 	Busy, Unheard bool
-	// Leaving says that it is being deleted; Stuck, that it failed to sleep.
+	// Stuck says that it failed to sleep.
 	Leaving, Stuck bool
-	// Bound is the requester that claims for it, empty if there is none.
-	Bound api.InstanceID
-	// Since is when it entered its present state, for claims that follow a wake.
+	Bound          api.InstanceID
+	// Since is when it entered its present state.
 	Since time.Time
-	// Used is when it was last awake; Residue is the memory that it keeps of each device asleep.
+	// Used is when it was last awake; Residue is by device.
 	Used    time.Time
 	Residue api.Bytes
 }
 
-// Want is one instance of a function that must become awake.
+// Want is one instance that must become awake.
 type Want struct {
-	// ID identifies a want; lower ones came first.
 	ID       int
 	Function api.FunctionName
 	// Provider is the chosen sleeper; empty: a new one.
 	Provider api.InstanceID
-	// Node and Devices are its planned place, binding only on nodes of our own.
+	// Node and Devices bind only on nodes of our own.
 	Node    string
 	Devices []api.DeviceID
-	// Need is the memory that it takes of each device.
-	Need api.Bytes
-	// Since is when it was wanted.
+	// Need is by device.
+	Need  api.Bytes
 	Since time.Time
 }
 
 // Node is one machine with GPUs.
 type Node struct {
-	// Owned says that only Rouse uses its GPUs.
 	Owned bool
-	// Free is the number of GPUs that no pod claims; Memory is the memory of each.
+	// Free is the number of GPUs that no pod claims; Memory is each one's.
 	Free   int
 	Memory api.Bytes
 }
@@ -75,10 +66,10 @@ const (
 	// idleClaim is how long a requester may have no provider before it goes.
 	idleClaim = 10 * time.Second
 	// tries is how many requesters may land away from a function's sleeper before a provider is created where one
-	// landed. They hold their GPUs meanwhile, so that the next lands elsewhere. patience bounds how long that may take.
+	// landed; patience bounds how long that may take.
 	tries    = 3
 	patience = 10 * time.Second
-	// lateClaim is how long a provider may be awake without a claim on a node that is not our own.
+	// lateClaim is how long a provider may be awake without a claim.
 	lateClaim = time.Minute
 )
 
@@ -89,7 +80,7 @@ type State struct {
 	Providers  []Provider
 	Wants      []Want
 	Nodes      map[string]Node
-	// Claims is how many requesters each function's Deployment should have: existing ones and those being created.
+	// Claims is how many requesters each Deployment should have.
 	Claims map[api.FunctionName]int
 }
 
@@ -100,21 +91,20 @@ type Kind string
 const (
 	// Claim raises the scale of a function by N.
 	Claim Kind = "claim"
-	// Wake wakes the sleeping Provider for Want, and binds it to Requester if there is one.
+	// Wake wakes Provider, and binds it to Requester if there is one.
 	Wake Kind = "wake"
-	// Make creates a provider for Want on Node and Devices, bound to Requester if there is one, after the providers in
-	// Delete have ended.
+	// Make creates a provider after those in Delete have ended.
 	Make Kind = "make"
 	// Done says that Provider serves Want.
 	Done Kind = "done"
-	// Bind binds Requester and Provider, Unbind separates them.
+	// Bind and Unbind bind and separate Requester and Provider.
 	Bind   Kind = "bind"
 	Unbind Kind = "unbind"
-	// Sleep puts Provider to sleep: its claim is going, or was lost.
+	// Sleep puts Provider to sleep.
 	Sleep Kind = "sleep"
 	// Delete ends Provider.
 	Delete Kind = "delete"
-	// Release releases Requester, and lowers the scale unless it is being deleted already.
+	// Release lets Requester go.
 	Release Kind = "release"
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Start implements [autoscaler.Effects]: it raises the scale of the revision's Deployment and returns the name of the new pod.
+// Start implements [autoscaler.Effects].
 func (f *Fleet) Start(ctx context.Context, spec api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error) {
 	d, err := f.deployment(spec.Name)
 	if err != nil {
@@ -71,7 +71,6 @@ func (f *Fleet) Start(ctx context.Context, spec api.Function, id api.InstanceID,
 	return "", fmt.Errorf("start %s: %w", id, err)
 }
 
-// undoTimeout bounds undoing a failed step.
 const undoTimeout = 5 * time.Second
 
 // Wake implements [autoscaler.Effects].
@@ -95,10 +94,9 @@ func (f *Fleet) Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (ap
 	})
 }
 
-// Stop implements [autoscaler.Effects]: it drains the instance and has it release its memory, marks the pod as the one to delete, and
-// lowers the scale by one. It returns when the pod is being deleted and its process is gone, so that nothing holds memory; see
-// [orders.endProcess]. While another pod is on its way up that Kubernetes would delete first, it waits; see
-// [scaler.awaitDeletionTurn]. If Kubernetes deletes another pod all the same, Stop fails and this pod lives on.
+// Stop implements [autoscaler.Effects]. It returns when the process is gone and nothing holds memory. It waits for its
+// turn; see [scaler.awaitDeletionTurn]. If Kubernetes deletes another pod all the same, Stop fails and this pod lives
+// on.
 func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain) error {
 	f.mu.Lock()
 	p, old := f.pods[i.Instance], f.tracker.expiringPod(i.Instance)
@@ -135,14 +133,14 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain)
 	return f.endProcess(ctx, p, drain.Limit)
 }
 
-// endsAtOnce reports whether an instance's pod is deleted without its grace period once the instance is empty. Its user has no other container
-// in it, which would need time to end, and the policy of deletions knows it by its annotations.
+// endsAtOnce reports whether an empty instance's pod is deleted without its grace period: it has no other container of
+// its user's, and the policy of deletions knows it by its annotations.
 func endsAtOnce(o *corev1.Pod) bool {
 	return ourAnnotation(o.Annotations) != "" && len(o.Spec.Containers) <= 2
 }
 
-// lowerScaleFor lowers the wanted scale of p's revision by p and the pods that Kubernetes deletes with it; see
-// [scaler.awaitDeletionTurn]. It returns the revision, nil if p is being deleted already.
+// lowerScaleFor lowers the wanted scale by p and the pods that must go with it. It returns nil if p is being deleted
+// already.
 func (f *Fleet) lowerScaleFor(ctx context.Context, p *pod, d *appsv1.Deployment) (*revision, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

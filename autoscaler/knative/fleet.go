@@ -32,22 +32,19 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Config configures a fleet. The zero value takes every default.
+// Config configures a fleet.
 type Config struct {
-	// Term is the leader's term, the same as the autoscaler's: a new process in a pod refuses orders of earlier leaders. 0: there
-	// are no terms.
+	// Term is the leader's, the same as the autoscaler's; 0: none.
 	Term uint64
-	// ProvisionTimeout is how long the timeouts of a start, and of its requests, are paused while a node is being added for its pod.
-	// Default 15 min.
+	// ProvisionTimeout is how long timeouts are paused while a node is being added. Default 15 min.
 	ProvisionTimeout time.Duration
-	// NodesOnDemand says that nodes are added when pods need them. If false, that is assumed if a node is a cloud's or Karpenter's,
-	// or an event of a node autoscaler was seen.
+	// NodesOnDemand: nodes are added when pods need them. If false, the fleet looks for signs of that.
 	NodesOnDemand bool
-	// KeepRequests keeps the CPU and memory requests of sleepers' pods, although Kubernetes could resize them in place.
+	// KeepRequests keeps the CPU and memory requests of sleepers' pods.
 	KeepRequests bool
-	// GPUResources are extended resources that are GPUs, in addition to those of [config.GPUMakers].
+	// GPUResources are GPUs beside those of [config.GPUMakers].
 	GPUResources []string
-	// DeviceMemory is the memory assumed for GPUs of nodes without a label for it. Default 80 GiB.
+	// DeviceMemory is for GPUs of nodes without a label. Default 80 GiB.
 	DeviceMemory api.Bytes
 }
 
@@ -64,7 +61,7 @@ func (c Config) firstEpoch() uint64 {
 	return decide.FirstEpoch(c.Term)
 }
 
-// Validate reports what is wrong with c; nil if nothing is.
+// Validate reports what is wrong with c.
 func (c Config) Validate() error {
 	var errs []error
 	for _, r := range c.GPUResources {
@@ -75,23 +72,22 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Advice returns advice for missing memory and GPUs in a cluster.
+// Advice returns advice for missing memory and GPUs.
 func Advice() decide.Advice {
 	return decide.Advice{Place: "the cluster", Memory: "add a node",
 		Devices: "lower the function's limit of GPUs, or see what kubectl describe node says of GPUs"}
 }
 
-// Activators are all activators of the cluster. Its methods are safe for concurrent use.
+// Activators are all activators of the cluster. It is safe for concurrent use.
 type Activators interface {
 	granter
-	// Tell sends an instance's status to all activators. It never blocks, keeps the order per instance, and remembers the last one
+	// Tell sends a status to all activators. It never blocks, keeps the order per instance, and remembers the last one
 	// for later activators, until Gone.
 	Tell(r control.InstanceReport)
 }
 
-// granter is the part of [autoscaler.Effects] that the activators implement.
 type granter interface {
-	// Grant sends g to all known activators; nil if there are none.
+	// Grant sends g to all known activators.
 	Grant(ctx context.Context, g api.Grant) error
 	// Revoke withdraws g; it fails if a living activator can't be reached.
 	Revoke(ctx context.Context, g api.Grant) error
@@ -99,7 +95,7 @@ type granter interface {
 	Fail(ctx context.Context, f api.FunctionName, err *api.Error) error
 }
 
-// Core makes the decisions: *[autoscaler.Autoscaler]. None of its methods block.
+// Core makes the decisions: *[autoscaler.Autoscaler]. No method blocks.
 type Core interface {
 	PutFunction(spec api.Function)
 	RemoveFunction(name api.FunctionName)
@@ -110,10 +106,10 @@ type Core interface {
 	NotePodSteps(f api.FunctionName, id api.InstanceID, path api.Path, steps ...waketrace.Step)
 }
 
-// idleConnection is shorter than instances keep idle connections open.
+// idleConnection is shorter than instances keep idle connections.
 const idleConnection = 90 * time.Second
 
-// Deps are a fleet's dependencies. All are required except Transport and Registry.
+// Deps are a fleet's dependencies.
 type Deps struct {
 	Kube       kubernetes.Interface
 	Serving    servingclient.Interface
@@ -121,14 +117,11 @@ type Deps struct {
 	Activators Activators
 	// Transport reaches pods. Default [localhttp.New].
 	Transport http.RoundTripper
-	// Registry gets the metrics of dual pods. Default: none.
-	Registry *prometheus.Registry
-	Log      *slog.Logger
+	Registry  *prometheus.Registry
+	Log       *slog.Logger
 }
 
-// Fleet implements [autoscaler.Effects] in a cluster. See [New]. Its methods are safe for concurrent use.
-//
-// It composes the parts, each of which knows the ones before it and none after it.
+// Fleet implements [autoscaler.Effects] in a cluster. It is safe for concurrent use.
 type Fleet struct {
 	*state
 	nodes     *nodes
@@ -173,8 +166,7 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 	return f, nil
 }
 
-// Sync starts watching the cluster and returns when all existing objects are known. The watches end with ctx. It changes nothing, so
-// a process that does not lead may call it too.
+// Sync starts watching the cluster and returns when all existing objects are known. The watches end with ctx.
 func (f *Fleet) Sync(ctx context.Context) error {
 	if err := f.watch.sync(ctx); err != nil {
 		return err
@@ -183,18 +175,17 @@ func (f *Fleet) Sync(ctx context.Context) error {
 	return nil
 }
 
-// Devices returns the cluster's memories, a host's first. Call it after [Fleet.Sync].
+// Devices returns the cluster's memories, a host's first, after [Fleet.Sync].
 func (f *Fleet) Devices() []inventory.Device {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.nodes.given
 }
 
-// Attach sets the autoscaler that the fleet works for. Call it before Run.
+// Attach sets the autoscaler that the fleet works for.
 func (f *Fleet) Attach(a Core) { f.core = a }
 
-// Run follows the cluster until ctx ends, and the context of Sync too: it adopts pods, reports their troubles and keeps the devices
-// and deletion costs current. Call it once, on the leader only.
+// Run follows the cluster until ctx ends, and the context of Sync too. Call it once, on the leader only.
 func (f *Fleet) Run(ctx context.Context) error {
 	for _, follow := range []func() error{f.tracker.followPods, f.followNodes, f.names.followNames, f.functions.followAdapters} {
 		if err := follow(); err != nil {
@@ -220,10 +211,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 	}
 }
 
-// pollEvery is how often pods that have not joined are examined: no watch tells that time has passed.
 const pollEvery = time.Second
 
-// followNodes reads the nodes again when they change.
 func (f *Fleet) followNodes() error {
 	if _, err := f.watch.nodes.Informer().AddEventHandler(controller.HandleAll(func(any) { f.readNodes() })); err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
@@ -231,7 +220,6 @@ func (f *Fleet) followNodes() error {
 	return nil
 }
 
-// readNodes reads the nodes, and tells the core what has changed.
 func (f *Fleet) readNodes() {
 	all, err := f.watch.nodes.Lister().List(labels.Everything())
 	if err != nil {
@@ -246,8 +234,7 @@ func (f *Fleet) readNodes() {
 	}
 }
 
-// declare stores a revision and its PodAutoscaler, and tells the core about changes. problem describes what is wrong
-// with the declaration. news says that, or why a start failed; it is zero if users have been told.
+// declare stores a declaration. news is its problem, or why a start failed, if users have not been told.
 func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (rev *servingv1.Revision, problem string, news trouble, err error) {
 	fn, rev, wrong, err := f.functions.readFunction(ctx, name)
 	if err != nil {
@@ -288,7 +275,6 @@ func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (
 	return rev, problem, news, nil
 }
 
-// forgetFunction drops a deleted revision.
 func (f *Fleet) forgetFunction(name api.FunctionName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

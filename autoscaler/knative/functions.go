@@ -21,17 +21,15 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// functions reads the declarations of revisions, and gives them to the core.
 type functions struct {
 	*state
 	nodes *nodes
 }
 
-// readFunction converts a revision to a function. problem describes what is wrong with its declaration. It locks the
-// mutex.
+// readFunction returns as problem what is wrong with the declaration.
 func (fs *functions) readFunction(ctx context.Context, name api.FunctionName) (fn api.Function, rev *servingv1.Revision, problem, err error) {
 	rev, err = fs.watch.revisions.Lister().Revisions(name.Namespace()).Get(name.Name())
-	if apierrors.IsNotFound(err) { // it is older than its PodAutoscaler, so it exists: the lister is behind
+	if apierrors.IsNotFound(err) { // it is older than its PodAutoscaler: the lister is behind
 		rev, err = fs.deps.Serving.ServingV1().Revisions(name.Namespace()).Get(ctx, name.Name(), metav1.GetOptions{})
 	}
 	if err != nil {
@@ -46,8 +44,8 @@ func (fs *functions) readFunction(ctx context.Context, name api.FunctionName) (f
 	return fn, rev, problem, nil
 }
 
-// adaptersOf returns the adapters in the annotations of a revision's Service, nil if there are none. They override the
-// revision's and can be changed without a new revision. A list that can't be read changes nothing. It locks.
+// adaptersOf returns the adapters that a revision's Service overrides; nil: none. A list that can't be read changes
+// nothing. It locks.
 func (fs *functions) adaptersOf(rev *servingv1.Revision) *[]api.Adapter {
 	s, err := fs.watch.services.Lister().Services(rev.Namespace).Get(rev.Labels[serving.ServiceLabelKey])
 	if err != nil {
@@ -71,12 +69,11 @@ func (fs *functions) adaptersOf(rev *servingv1.Revision) *[]api.Adapter {
 	return &list
 }
 
-// followAdapters reconciles a Service's revisions when its list of adapters changes.
 func (fs *functions) followAdapters() error {
 	again := func(o any) {
 		s, is := o.(*servingv1.Service)
 		if !is {
-			return // it was deleted, and its revisions will be
+			return // deleted, and its revisions will be
 		}
 		name := api.NewFunctionName(s.Namespace, s.Name)
 		fs.mu.Lock()
@@ -103,7 +100,6 @@ func (fs *functions) followAdapters() error {
 	return nil
 }
 
-// putFunction gives the core a function if it differs from the last one told.
 func (fs *functions) putFunction(r *revision) {
 	if !r.declared {
 		return
@@ -114,7 +110,6 @@ func (fs *functions) putFunction(r *revision) {
 	}
 }
 
-// setDeclaration stores a revision's declaration.
 func (fs *functions) setDeclaration(r *revision, fn api.Function, problem error) {
 	if !reflect.DeepEqual(r.spec, fn) {
 		fs.namesDue.Ring()
@@ -128,12 +123,8 @@ func (fs *functions) setDeclaration(r *revision, fn api.Function, problem error)
 	}
 }
 
-// bounded applies the bounds of its PodAutoscaler to a function:
-//
-//  1. An unreachable one has no minimum and goes soon.
-//  2. One that has never been up keeps its initial scale awake until all were awake once, if that is above zero and no start
-//     failed.
-//  3. Otherwise its own min-scale holds.
+// bounded applies its PodAutoscaler's bounds. A function that was never up keeps its initial scale, unless a start
+// failed.
 func bounded(fn api.Function, s scaling, failed bool) api.Function {
 	switch {
 	case s.unreachable:
@@ -154,11 +145,9 @@ func bounded(fn api.Function, s scaling, failed bool) api.Function {
 	return fn
 }
 
-// unreachableGone is how long an unreachable instance sleeps.
 const unreachableGone = time.Second
 
-// Resolve returns the revisions that a name stands for: the revision of that name, or those of a service, the one with most
-// traffic first. It returns none if there is neither.
+// Resolve returns the revision of that name, or a service's, the one with most traffic first.
 func (f *Fleet) Resolve(name api.FunctionName) []api.FunctionName {
 	f.mu.Lock()
 	own := f.revision(name) != nil
@@ -195,7 +184,6 @@ func (f *Fleet) Resolve(name api.FunctionName) []api.FunctionName {
 	return names
 }
 
-// isFunction reports whether a revision is of our class.
 func (fs *functions) isFunction(o any) bool {
 	rev, ok := o.(*servingv1.Revision)
 	if !ok {
@@ -205,18 +193,17 @@ func (fs *functions) isFunction(o any) bool {
 	return err == nil && config.IsFunction(rev.Annotations, pa.Annotations)
 }
 
-// hasFunction reports whether an object has the label of a revision of our class.
 func (fs *functions) hasFunction(o any) bool {
 	m, ok := o.(metav1.Object)
 	if !ok {
-		return true // a missed deletion: an extra pass does no harm
+		return true // a missed deletion
 	}
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	return fs.revision(api.NewFunctionName(m.GetNamespace(), m.GetLabels()[serving.RevisionLabelKey])) != nil
 }
 
-// registeredFunction returns a function with a valid declaration.
+// registeredFunction's errors are *[api.Error].
 func (fs *functions) registeredFunction(ctx context.Context, name api.FunctionName) (api.Function, error) {
 	fs.mu.Lock()
 	r := fs.revision(name)

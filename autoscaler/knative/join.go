@@ -19,13 +19,11 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Join registers an instance. Its errors are *[api.Error]. The status is 404 for an unknown pod or revision (the sender
-// retries), with the code unsupported for a revision of another class. It is 403 for a wrong address or proof and 422
-// for an invalid declaration. The server has checked that the request is complete and the token long enough.
+// Join registers an instance. Its errors are *[api.Error]: 404 for an unknown pod or revision (the sender retries), with
+// the code unsupported for another class; 403 for a wrong address or proof; 422 for an invalid declaration.
 //
-// It trusts that the sender has the connection's source address, and that a pod has the address that Kubernetes
-// publishes. Until Kubernetes has published one, only a proof of the pod's identity lets an instance join as the pod:
-// its name is no secret. Kubernetes checks the proof. Without one, Join waits for the address up to [addressWait].
+// A join comes from the address that Kubernetes publishes for the pod. Before that the pod needs a proof of its
+// identity; without one, Join waits up to [addressWait].
 func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.Addr, token string) (answer control.RegisterAnswer, err error) {
 	from = from.Unmap()
 	name := api.NewFunctionName(r.Namespace, r.Revision)
@@ -65,9 +63,8 @@ func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.
 	return control.RegisterAnswer{Function: fn.WithoutSecrets(), Role: p.role, Endpoint: p.endpoint, Epoch: max(p.epoch, f.cfg.firstEpoch()), Seq: p.status.Seq, Asleep: asleep, Trace: p.trace}, nil
 }
 
-// checkProof has Kubernetes check the proof of a pod whose address is not published, and returns the UID of the pod if
-// the proof is its own. The UID is empty without a proof, and for a pod that needs none. Anyone can send a join in a
-// pod's name, so proofs for a pod are checked once a second at most; others count as none.
+// checkProof has Kubernetes check the proof of a pod without a published address, and returns the pod's UID if the proof
+// is its own. Anyone can send a join in a pod's name: a pod's proofs are checked once a second at most.
 func (f *Fleet) checkProof(ctx context.Context, r control.RegisterRequest) (uid types.UID, err error) {
 	f.mu.Lock()
 	if p := f.podOrLeaving(r.Instance); p != nil && r.Proof != "" && p.object.Spec.NodeName != "" && len(addresses(p.object)) == 0 && time.Since(p.reviewed) >= time.Second {
@@ -93,11 +90,11 @@ func (f *Fleet) checkProof(ctx context.Context, r control.RegisterRequest) (uid 
 	return uid, nil
 }
 
-// addressWait is less than the time that an instance gives one try to join.
+// addressWait is less than an instance gives one try.
 const addressWait = time.Second
 
-// awaitAddress returns an instance's pod, nil if there is none. It waits until Kubernetes has published the address of
-// a pod that has a node and is not proven. The caller holds the mutex, which is released while it waits.
+// awaitAddress waits as [Fleet.Join] says; nil: there is no pod. The caller holds the mutex, which is released
+// meanwhile.
 func (f *Fleet) awaitAddress(ctx context.Context, id api.InstanceID, name api.FunctionName, proven types.UID) *pod {
 	ctx, cancel := context.WithTimeout(ctx, addressWait)
 	defer cancel()
@@ -109,7 +106,6 @@ func (f *Fleet) awaitAddress(ctx context.Context, id api.InstanceID, name api.Fu
 	}
 }
 
-// checkAddress verifies an address against the pod's in Kubernetes. While it has none, proven has to be the pod's UID.
 func (p *pod) checkAddress(from netip.Addr, proven types.UID) error {
 	have := addresses(p.object)
 	switch {
@@ -125,8 +121,7 @@ func (p *pod) checkAddress(from netip.Addr, proven types.UID) error {
 	return nil
 }
 
-// dropMovedPod rejects an instance that joined from an address that is no longer the pod's: its sandbox was recreated, and
-// the old address may belong to another pod. The pod's own function joins again.
+// dropMovedPod rejects an instance whose pod's sandbox was recreated: the old address may be another pod's.
 func (tr *tracker) dropMovedPod(p *pod) {
 	have := addresses(p.object)
 	if !p.joined() || len(have) == 0 || slices.Contains(have, p.address) {
@@ -138,8 +133,8 @@ func (tr *tracker) dropMovedPod(p *pod) {
 	p.address, p.endpoint = netip.Addr{}, ""
 }
 
-// Report takes in an instance's state event. Errors are *[api.Error]: 404 if it has to join first, 403 for a wrong
-// token or address, 400 for an invalid status. It does not block.
+// Report takes in a status. Errors are *[api.Error]: 404 if it has to join first, 403 for a wrong token or address, 400
+// for an invalid status. It does not block.
 func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) error {
 	from = from.Unmap()
 	f.mu.Lock()
@@ -156,13 +151,12 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 	if p.role == control.RoleRequester || p.ended {
 		return nil
 	}
-	switch s.State {
-	case api.Starting, api.Awake, api.Draining, api.Asleep, api.Unhealthy:
-	case api.Gone: // only Kubernetes can report that a pod is gone; its container is restarted
+	switch {
+	case !slices.Contains(api.States, s.State):
+		return api.BadRequest("state", "%q is no state of an instance", s.State)
+	case s.State == api.Gone: // only Kubernetes can report that a pod is gone
 		f.tracker.processEnded(p, cmp.Or(s.Message, "the function's process ended"))
 		return nil
-	default:
-		return api.BadRequest("state", "%q is no state of an instance", s.State)
 	}
 	if s = f.tracker.completeStatus(p, s); s.Supersedes(p.status) {
 		f.tracker.publishStatus(p, s)
@@ -170,11 +164,10 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 	return nil
 }
 
-// completeStatus fills in the parts of a status that the fleet knows better than the instance: its names and address, and its
-// devices as the ledger names them.
+// completeStatus fills in what the fleet knows better than the instance.
 func (tr *tracker) completeStatus(p *pod, s api.InstanceStatus) api.InstanceStatus {
 	s.Instance, s.Function, s.Endpoint = p.id, p.function, p.endpoint
-	if s.Unplaced() { // it has a node, so its timeouts are not paused
+	if s.Unplaced() { // it has a node
 		s.Stage = ""
 	}
 	if ids := tr.nodes.heldDevices(p, s.Devices); len(ids) > 0 {
@@ -194,16 +187,14 @@ func (tr *tracker) completeStatus(p *pod, s api.InstanceStatus) api.InstanceStat
 	return s
 }
 
-// processEnded handles the end of a joined instance's process while its pod lives. The next process joins again.
 func (tr *tracker) processEnded(p *pod, message string) {
-	if !p.joined() || p.stopping { // it is being stopped
+	if !p.joined() || p.stopping {
 		return
 	}
 	tr.dropProcess(p, message)
 	tr.log.Warn("the process of an instance ended; Kubernetes starts it again", "function", p.function, "instance", p.id, "message", message)
 }
 
-// dropProcess marks the joined process as gone.
 func (tr *tracker) dropProcess(p *pod, message string) {
 	s := p.status
 	s.State, s.Level, s.Message, s.GaveUp, s.Since = api.Unhealthy, 0, message, false, time.Now()
@@ -214,7 +205,6 @@ func (tr *tracker) dropProcess(p *pod, message string) {
 	p.running = time.Time{}
 }
 
-// reportTrouble reports that a pod will not come up by itself.
 func (tr *tracker) reportTrouble(p *pod, t *trouble) {
 	if p.trouble == t.message {
 		return

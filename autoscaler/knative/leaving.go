@@ -11,12 +11,10 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// A pod that is being deleted runs for most of a minute, and its model server may hold GPU memory all that time. So
-// [Fleet.Stop] tells an instance to end once its pod is being deleted, and its memory is free only when it has ended.
+// A pod that is being deleted may hold GPU memory for most of a minute: it counts until its process has ended.
 
-// onLeaving handles an event of a pod that is not in [state.pods] and is being deleted, has ended, or whose revision is gone: r is nil
-// then. The deletion of an unknown one began before this process led. One of a pair counts until it is gone; without a revision only its
-// finalizer keeps it, so its binding is not read.
+// onLeaving handles an event of a pod that is not in [state.pods] and is being deleted, has ended, or has no revision (r
+// is nil). One of a pair counts until it is gone; without a revision only its finalizer keeps it.
 func (tr *tracker) onLeaving(r *revision, o *corev1.Pod) {
 	p := tr.leaving[api.InstanceID(o.Name)]
 	switch {
@@ -35,13 +33,11 @@ func (tr *tracker) onLeaving(r *revision, o *corev1.Pod) {
 	}
 }
 
-// keepLeaving keeps a pod that is being deleted or has ended, until it is gone.
 func (tr *tracker) keepLeaving(p *pod) {
 	tr.leaving[p.id] = p
 	tr.planPairOf(p)
 }
 
-// dropLeaving forgets a pod that no longer exists.
 func (tr *tracker) dropLeaving(o *corev1.Pod) {
 	if p := tr.leaving[api.InstanceID(o.Name)]; p != nil && p.object.UID == o.UID {
 		tr.reportGone(p)
@@ -51,9 +47,8 @@ func (tr *tracker) dropLeaving(o *corev1.Pod) {
 	}
 }
 
-// stopProcess tells an instance to end as soon as its requests have ended, if its pod is being deleted without a stop: its Service was
-// removed or a newer revision replaced it. Knative lets the containers run for most of a minute after the last request, and they hold
-// memory, on GPUs too, which the next model needs.
+// stopProcess tells an instance to end after its requests, if its pod is being deleted without a stop. Knative lets the
+// containers run on for most of a minute.
 func (tr *tracker) stopProcess(p *pod) {
 	if p.stopping || !p.joined() || p.role != control.RoleInstance || p.object.DeletionTimestamp == nil || p.status.State == api.Gone {
 		return
@@ -68,7 +63,6 @@ func (tr *tracker) stopProcess(p *pod) {
 	})
 }
 
-// grace returns the remaining grace period of a pod that is being deleted.
 func grace(p *pod) time.Duration {
 	if s := p.object.DeletionGracePeriodSeconds; s != nil && *s > 0 {
 		return time.Duration(*s) * time.Second
@@ -76,8 +70,7 @@ func grace(p *pod) time.Duration {
 	return time.Second
 }
 
-// adoptEnding takes in an unknown instance whose pod is being deleted: it was stopped before this process led. The core counts
-// its memory until its process is gone; activators are not told of it.
+// adoptEnding takes in an instance that was stopped before this process led. Activators are not told of it.
 func (tr *tracker) adoptEnding(r *revision, o *corev1.Pod) {
 	_, s := container(o)
 	if r == nil || o.DeletionTimestamp == nil || finished(o) || s == nil || s.State.Running == nil {
@@ -93,7 +86,6 @@ func (tr *tracker) adoptEnding(r *revision, o *corev1.Pod) {
 	tr.core.ObserveInstance(p.status)
 }
 
-// expiringPod returns the pod of an instance that is being deleted and still counts, nil if there is none.
 func (tr *tracker) expiringPod(id api.InstanceID) *pod {
 	if p := tr.leaving[id]; p != nil && p.expiring {
 		return p
@@ -101,7 +93,6 @@ func (tr *tracker) expiringPod(id api.InstanceID) *pod {
 	return nil
 }
 
-// reportGone tells the core once that an instance is gone.
 func (tr *tracker) reportGone(p *pod) {
 	if p.expiring {
 		p.expiring = false
@@ -111,8 +102,7 @@ func (tr *tracker) reportGone(p *pod) {
 	}
 }
 
-// writeDevices annotates a pod that is about to be deleted with its GPUs, for the next leader, which may start before it is
-// gone.
+// writeDevices annotates a pod with its GPUs, for the next leader.
 func (tr *tracker) writeDevices(ctx context.Context, p *pod) {
 	tr.mu.Lock()
 	o, devices := p.object, p.devices

@@ -23,23 +23,18 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// Activators use package names to decide which service a model's name refers to. The same decision is repeated here to
-// tell services that lost a name, by an event and a condition of the Service and its revisions that does not affect
-// readiness.
+// Activators decide by package names which service a model's name refers to. The decision is repeated here to tell
+// services that lost a name, without an effect on readiness.
 
-// modelNames knows the names of models that services have lost.
 type modelNames struct {
 	*state
 	lost map[api.FunctionName][]string // by service, with reasons
 }
 
-// conditionNames is the type of that condition.
 const conditionNames apis.ConditionType = "ModelNames"
 
-// reasonNames is its reason, and the event's.
 const reasonNames = "NameOfAnother"
 
-// followNames schedules a decision at each change that names depend on.
 func (mn *modelNames) followNames() error {
 	ring := func(any) { mn.namesDue.Ring() }
 	each, there := controller.HandleAll(ring), cache.ResourceEventHandlerFuncs{AddFunc: ring, DeleteFunc: ring}
@@ -53,10 +48,9 @@ func (mn *modelNames) followNames() error {
 	return nil
 }
 
-// keepNames decides about names when that is due, until ctx ends.
 func (mn *modelNames) keepNames(ctx context.Context) { mn.namesDue.Each(ctx, mn.decideNames) }
 
-// decideNames decides which services have lost a name, and reconciles revisions for which that is new. It locks.
+// decideNames reconciles revisions whose lost names have changed. It locks.
 func (mn *modelNames) decideNames() {
 	mn.mu.Lock()
 	defer mn.mu.Unlock()
@@ -84,14 +78,12 @@ func (mn *modelNames) decideNames() {
 	}
 }
 
-// hasCondition reports whether a service has the condition, or does not exist.
 func (mn *modelNames) hasCondition(service api.FunctionName) bool {
 	s, err := mn.watch.services.Lister().Services(service.Namespace()).Get(service.Name())
 	return err != nil || s.Status.GetCondition(conditionNames) != nil
 }
 
-// declaredNames returns the names that services with known revisions declare, and the services of each model with
-// variants.
+// declaredNames also returns the services of each model with variants.
 func (mn *modelNames) declaredNames() (all []names.Declaration, variants map[api.FunctionName][]api.FunctionName) {
 	services := map[api.FunctionName][]*revision{}
 	for _, r := range mn.revisions {
@@ -122,7 +114,6 @@ func (mn *modelNames) declaredNames() (all []names.Declaration, variants map[api
 	return all, variants
 }
 
-// namesOf returns the names that one service declares.
 func namesOf(service api.FunctionName, created time.Time, serving []*revision) (all []names.Declaration) {
 	add := func(kind names.Kind, list ...api.ModelName) {
 		for _, n := range list {
@@ -146,7 +137,6 @@ func namesOf(service api.FunctionName, created time.Time, serving []*revision) (
 	return all
 }
 
-// createdAt returns the creation time of a service; a revision without one counts as its own service.
 func (mn *modelNames) createdAt(service api.FunctionName, r *revision) time.Time {
 	if s, err := mn.watch.services.Lister().Services(service.Namespace()).Get(service.Name()); err == nil {
 		return s.CreationTimestamp.Time
@@ -157,7 +147,6 @@ func (mn *modelNames) createdAt(service api.FunctionName, r *revision) time.Time
 	return time.Time{}
 }
 
-// servingRevisions returns the revisions of a service that have traffic, or else the newest.
 func (mn *modelNames) servingRevisions(service api.FunctionName, all []*revision) (some []*revision) {
 	route, err := mn.watch.routes.Lister().Routes(service.Namespace()).Get(service.Name())
 	for _, r := range all {
@@ -173,7 +162,7 @@ func (mn *modelNames) servingRevisions(service api.FunctionName, all []*revision
 	return some
 }
 
-// lostNames describes the names that a revision's service has lost, "" if none. It locks.
+// lostNames locks.
 func (mn *modelNames) lostNames(name api.FunctionName) (service api.FunctionName, message string) {
 	mn.mu.Lock()
 	defer mn.mu.Unlock()
@@ -185,7 +174,6 @@ func (mn *modelNames) lostNames(name api.FunctionName) (service api.FunctionName
 	return service, strings.Join(mn.lost[service], "; ")
 }
 
-// markNames sets or clears the condition, and reports whether that changed anything.
 func markNames(m apis.ConditionManager, message string) bool {
 	have := m.GetCondition(conditionNames)
 	switch {
@@ -200,7 +188,7 @@ func markNames(m apis.ConditionManager, message string) bool {
 	return true
 }
 
-// markService writes the condition to a service. It returns the service if that changed anything.
+// markService returns the service if its condition changed.
 func (r *reconciler) markService(ctx context.Context, name api.FunctionName, message string) (*servingv1.Service, error) {
 	s, err := r.fleet.watch.services.Lister().Services(name.Namespace()).Get(name.Name())
 	if apierrors.IsNotFound(err) {
@@ -219,7 +207,7 @@ func (r *reconciler) markService(ctx context.Context, name api.FunctionName, mes
 	return s, nil
 }
 
-// patchConditions replaces an object's conditions. If the object has changed meanwhile it does nothing: that change triggers another pass.
+// patchConditions does nothing if the object has changed meanwhile: that triggers another pass.
 func patchConditions[T metav1.Object](ctx context.Context, objects interface {
 	Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, o metav1.PatchOptions, subresources ...string) (T, error)
 }, o T, conditions duckv1.Conditions) error {

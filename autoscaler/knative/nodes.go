@@ -18,21 +18,19 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// Makers' labels for the memory of a node's GPUs.
 const (
 	labelGPUMemory   = "nvidia.com/gpu.memory"    // in MiB
 	labelAMDMemory   = "amd.com/gpu.vram"         // such as "64G", which means GiB
 	labelIntelMemory = "gpu.intel.com/memory.max" // of all GPUs together, in bytes
 )
 
-// Labels by which the cluster's operator sets what nothing else tells: the memory of each GPU, in Kubernetes' notation, and the number of
-// shares of each. They override the makers' labels.
+// The operator's labels override the makers': the memory of each GPU, in Kubernetes' notation, and the number of its
+// shares.
 const (
 	labelOwnMemory = "rouse.dev/gpu-memory"
 	labelOwnShares = "rouse.dev/gpu-shares"
 )
 
-// node is the fleet's record of a node's GPUs.
 type node struct {
 	// ids are the GPUs' own names, "" until an instance has reported one.
 	ids    []api.DeviceID
@@ -40,34 +38,29 @@ type node struct {
 	memory api.Bytes
 	name   string    // of the product
 	host   api.Bytes // the memory that pods may have, all together
-	// shared says that several pods may have one GPU. Otherwise a pod holds its GPUs completely, awake or asleep.
+	// shared: several pods may have one GPU. Otherwise a pod holds it completely, asleep too.
 	shared bool
-	// owned says that only Rouse uses its GPUs.
-	owned bool
+	owned  bool
 }
 
-// placeholder returns the ID of a GPU whose own name is not known.
 func placeholder(node string, k int) api.DeviceID {
 	return api.DeviceID(fmt.Sprintf("%s/gpu-%d", node, k))
 }
 
-// Labels of nodes about the use of their GPUs.
 const (
 	labelGPUs = "rouse.dev/gpus"
 	gpusOwned = "owned" // only Rouse uses them
 )
 
-// nodes knows the cluster's GPUs and memory, gives them to the core as devices, and names them in functions and statuses.
 type nodes struct {
 	*state
 	byName  map[string]*node
 	given   []inventory.Device            // as last given to the core
 	renamed map[api.DeviceID]api.DeviceID // the GPUs' names at that time, by their present names
 	elastic bool                          // as last given to the core
-	pooled  bool                          // see [pooled]
+	pooled  bool
 }
 
-// update takes in all nodes of the cluster, and tells the core what has changed.
 func (ns *nodes) update(all []*corev1.Node) {
 	seen := make(map[string]bool, len(all))
 	for _, o := range all {
@@ -91,7 +84,6 @@ func (ns *nodes) update(all []*corev1.Node) {
 	ns.publishDevices()
 }
 
-// publishDevices gives the devices to the core if they have changed: each node's host memory and GPUs. Renamed devices carry their former names.
 func (ns *nodes) publishDevices() {
 	var devices []inventory.Device
 	for _, name := range slices.Sorted(maps.Keys(ns.byName)) {
@@ -106,7 +98,7 @@ func (ns *nodes) publishDevices() {
 			devices = append(devices, d)
 		}
 	}
-	if len(devices) == 0 { // no node is known: there is no memory to allocate
+	if len(devices) == 0 {
 		devices = []inventory.Device{{ID: api.HostMemory, Name: "memory of no node"}}
 	}
 	if reflect.DeepEqual(devices, ns.given) {
@@ -123,7 +115,7 @@ func (ns *nodes) publishDevices() {
 	clear(ns.renamed) // a name may come back, for another GPU
 }
 
-// renameDevice renames a GPU everywhere: at the core, in pods that have not reported theirs, and in starts whose pods are not created.
+// renameDevice renames a GPU in pods that have not reported theirs, and in starts without a pod.
 func (ns *nodes) renameDevice(from, to api.DeviceID) {
 	ns.renamed[to] = from
 	now := func(ids []api.DeviceID) []api.DeviceID {
@@ -147,10 +139,11 @@ func (ns *nodes) renameDevice(from, to api.DeviceID) {
 	}
 }
 
-// countGPUs returns the number of a node's GPUs, and whether it offers shares of them. Shares count as the GPUs they belong to:
+// countGPUs returns the number of a node's GPUs, and whether it offers shares of them, which count as the GPUs they
+// belong to:
 //
 //  1. The number of shares is from the operator's label, else the maker's.
-//  2. The number of GPUs is from the maker's label, if there is one and the node offers any. NVIDIA's counts before that, too.
+//  2. The number of GPUs is from the maker's label; NVIDIA's counts before the node offers any.
 //  3. Else it is computed from the number of shares offered.
 func (ns *nodes) countGPUs(o *corev1.Node) (count int, shared bool) {
 	own, _ := strconv.Atoi(o.Labels[labelOwnShares])
@@ -177,7 +170,6 @@ func (ns *nodes) countGPUs(o *corev1.Node) (count int, shared bool) {
 	return min(count, mostGPUs), shared
 }
 
-// product returns the product name of a node's GPUs; empty: unknown.
 func product(o *corev1.Node) string {
 	for _, m := range config.GPUMakers {
 		if name := o.Labels[m.Product]; name != "" {
@@ -187,7 +179,7 @@ func product(o *corev1.Node) string {
 	return ""
 }
 
-// forCore returns a function as it is if no node shares its GPUs: its pods have the whole GPU, whatever it declares.
+// forCore returns a function as the core sees it: if no node shares its GPUs, pods have the whole GPU.
 func (ns *nodes) forCore(fn api.Function) api.Function {
 	if fn.DualPods {
 		return ns.dualForCore(fn)
@@ -201,10 +193,8 @@ func (ns *nodes) forCore(fn api.Function) api.Function {
 	return fn
 }
 
-// mostGPUs bounds the number that a label can claim for one node.
 const mostGPUs = 1024
 
-// gpuMemory returns the memory of each of a node's count GPUs.
 func (ns *nodes) gpuMemory(o *corev1.Node, count int) api.Bytes {
 	if b, err := api.ParseBytes(o.Labels[labelOwnMemory]); err == nil && b > 0 {
 		return b
@@ -221,8 +211,8 @@ func (ns *nodes) gpuMemory(o *corev1.Node, count int) api.Bytes {
 	return ns.cfg.DeviceMemory
 }
 
-// heldDevices returns the devices that a pod reports under their names in the ledger. A name with a suffix "::N" is a share of a device. A pod
-// can name the GPUs of its node, but not add any.
+// heldDevices returns reported devices under their names in the ledger. A suffix "::N" marks a share. A pod can name the
+// GPUs of its node, but not add any.
 func (ns *nodes) heldDevices(p *pod, said []api.DeviceID) []api.DeviceID {
 	host := p.object.Spec.NodeName
 	n := ns.byName[host]
@@ -257,7 +247,6 @@ func (ns *nodes) heldDevices(p *pod, said []api.DeviceID) []api.DeviceID {
 	return ids
 }
 
-// heldAt returns a function that reports whether a GPU of a node is held by one of the pods that count.
 func (ns *nodes) heldAt(host string, counts func(*pod) bool) func(api.DeviceID) bool {
 	return func(id api.DeviceID) bool {
 		holds := func(p *pod) bool { return p.object.Spec.NodeName == host && slices.Contains(p.devices, id) }
@@ -275,7 +264,6 @@ func (ns *nodes) heldAt(host string, counts func(*pod) bool) func(api.DeviceID) 
 	}
 }
 
-// dropExcess removes the GPUs that a node no longer has and a pod has held until now.
 func (ns *nodes) dropExcess(host string) {
 	if n := ns.byName[host]; n != nil && len(n.ids) > n.count {
 		n.setCount(ns.heldAt(host, func(*pod) bool { return true }))
@@ -283,7 +271,6 @@ func (ns *nodes) dropExcess(host string) {
 	}
 }
 
-// setCount adds GPUs up to the node's count, or removes excess ones that no pod holds.
 func (n *node) setCount(held func(api.DeviceID) bool) {
 	for len(n.ids) < n.count {
 		n.ids = append(n.ids, "")
@@ -293,14 +280,12 @@ func (n *node) setCount(held func(api.DeviceID) bool) {
 	}
 }
 
-// nameGPU gives a GPU its own name, and returns its previous ID:
+// nameGPU gives a GPU its own name, and returns its previous ID, "" if the node has no more. It takes, in this order:
 //
 //  1. the pod's granted one, if that has no name yet
-//  2. else the first without a name
-//  3. else the granted one, if no pod holds it: another GPU has replaced it and takes over its plans. Kubernetes tells only the number of
-//     a node's GPUs, so this is when the replacement shows
-//  4. else the first that no pod holds, likewise
-//  5. else "": the node has no more
+//  2. the first without a name
+//  3. the granted one, if no pod holds it: another GPU has replaced it, which shows only now
+//  4. the first that no pod holds, likewise
 func (n *node) nameGPU(host string, id api.DeviceID, granted []api.DeviceID, held func(api.DeviceID) bool) (was api.DeviceID) {
 	known := func(k int) api.DeviceID { return cmp.Or(n.ids[k], placeholder(host, k)) }
 	best, rank := -1, 5
@@ -328,9 +313,8 @@ func (n *node) nameGPU(host string, id api.DeviceID, granted []api.DeviceID, hel
 	return was
 }
 
-// dualForCore returns a function with dual pods as the core sees it. It has its GPU to itself while awake, so it needs more
-// than half of the memory, whatever it declares; the declared amount tells what is left for sleepers there. If all GPUs
-// are ours, a wake needs no claim first, and it is a function like others.
+// dualForCore: awake, a function with dual pods has its GPU to itself, so it needs more than half of the memory. The
+// declared amount tells what is left for sleepers. If all GPUs are ours, it is a function like others.
 func (ns *nodes) dualForCore(fn api.Function) api.Function {
 	var least api.Bytes
 	fn.DualPods = false
@@ -351,16 +335,14 @@ func (ns *nodes) dualForCore(fn api.Function) api.Function {
 	return fn
 }
 
-// setWholeGPUs sets the whole GPUs as a status's memory, if their node shares none.
 func (ns *nodes) setWholeGPUs(p *pod, s *api.InstanceStatus) {
 	if n := ns.byName[p.object.Spec.NodeName]; n != nil && !n.shared && len(s.Devices) > 0 {
 		s.Memory.Devices, s.Memory.PerDevice = len(s.Devices), n.memory
 	}
 }
 
-// hasOtherGPUs reports whether a pod was given other GPUs than those reserved for it, and shares them: their memory may be
-// another's. It then begins asleep and is woken when there is room. The kubelet chooses the GPUs, and nothing is
-// reserved for an adopted pod.
+// hasOtherGPUs reports whether a pod shares other GPUs than those reserved for it: their memory may be another's, so it
+// begins asleep. The kubelet chooses the GPUs.
 func (ns *nodes) hasOtherGPUs(p *pod, given []api.DeviceID) bool {
 	n := ns.byName[p.object.Spec.NodeName]
 	if n == nil || !n.shared || p.role != control.RoleInstance {
@@ -369,7 +351,6 @@ func (ns *nodes) hasOtherGPUs(p *pod, given []api.DeviceID) bool {
 	return slices.ContainsFunc(given, func(id api.DeviceID) bool { return !slices.Contains(p.devices, id) })
 }
 
-// nodeOf returns the node of devices, "" if unknown.
 func (ns *nodes) nodeOf(ids []api.DeviceID) string {
 	for name, n := range ns.byName {
 		for k, id := range n.ids {
@@ -381,7 +362,6 @@ func (ns *nodes) nodeOf(ids []api.DeviceID) string {
 	return ""
 }
 
-// claimedGPUs returns the number of GPUs that a pod claims.
 func (ns *nodes) claimedGPUs(o *corev1.Pod) int {
 	var n int64
 	for k := range o.Spec.Containers {
@@ -393,17 +373,14 @@ func (ns *nodes) claimedGPUs(o *corev1.Pod) int {
 	return int(min(n, mostGPUs))
 }
 
-// labelNodePool is on nodes that Karpenter has created.
 const labelNodePool = "karpenter.sh/nodepool"
 
-// pooled reports whether a node is a cloud's or Karpenter's, so that nodes can be added and removed.
 func pooled(n *corev1.Node) bool {
 	id := n.Spec.ProviderID
 	return strings.Contains(id, "://") && !strings.HasPrefix(id, "kind://") || n.Labels[labelNodePool] != ""
 }
 
-// updateElastic tells the core whether nodes may be added: by configuration, by the kind of nodes, or because a node autoscaler emitted an event for a pod recently.
-// Kubernetes keeps events for an hour.
+// updateElastic tells the core whether nodes may be added. Kubernetes keeps events for an hour.
 func (ns *nodes) updateElastic() {
 	on := ns.cfg.NodesOnDemand || ns.pooled || slices.ContainsFunc(ns.watch.events, func(i cache.SharedIndexInformer) bool { return len(i.GetStore().ListKeys()) > 0 })
 	if on == ns.elastic || ns.core == nil {

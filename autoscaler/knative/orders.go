@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler"
 )
 
-// orders calls the control paths of instances: it implements the methods of [autoscaler.Effects] that need nothing else.
+// orders calls the control paths of instances.
 type orders struct {
 	*state
 	rooms   *rooms
@@ -21,8 +21,8 @@ type orders struct {
 	tracker *tracker
 }
 
-// callInstance calls an instance's control path, with the mark set meanwhile, and takes in the returned status. The epoch, 0 for none, is
-// recorded first: a new process in the pod is told the highest one, so that orders still on their way are void. It locks.
+// callInstance sets the mark meanwhile, and takes in the returned status. The epoch, 0 for none, is recorded first: a
+// new process in the pod is told the highest one, which voids orders still on their way. It locks.
 func (od *orders) callInstance(i api.InstanceStatus, epoch uint64, mark func(*pod) *bool, do func(*control.Client, api.Endpoint) (api.InstanceStatus, error)) (api.InstanceStatus, error) {
 	od.mu.Lock()
 	if p := od.pods[i.Instance]; p != nil {
@@ -59,8 +59,7 @@ func (od *orders) callInstance(i api.InstanceStatus, epoch uint64, mark func(*po
 	return s, nil
 }
 
-// Reach returns a client and the endpoint of an instance's control paths. Its error is an *[api.Error] with status 404 if the instance has
-// not joined.
+// Reach returns a client and the endpoint of an instance's control paths, or an *[api.Error] with status 404.
 func (od *orders) Reach(id api.InstanceID) (*control.Client, api.Endpoint, error) {
 	od.mu.Lock()
 	defer od.mu.Unlock()
@@ -85,7 +84,7 @@ func (od *orders) Sleep(ctx context.Context, i api.InstanceStatus, level api.Lev
 	if p := od.pods[i.Instance]; p != nil {
 		s = od.tracker.completeStatus(p, s)
 	}
-	od.rooms.updateRooms() // first, so that what it has given up no longer counts as coming
+	od.rooms.updateRooms() // first: what it has given up no longer counts as coming
 	return s, nil
 }
 
@@ -118,8 +117,7 @@ func (od *orders) State(ctx context.Context, i api.InstanceStatus) (api.Instance
 	return od.callInstance(i, 0, nil, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) { return c.State(ctx, e) })
 }
 
-// emptyInstance drains an instance and has it release its memory, if it can be reached. It reports whether nothing of it is left that
-// takes time to end.
+// emptyInstance has an instance drain and release its memory. It reports whether nothing is left that takes time to end.
 func (od *orders) emptyInstance(ctx context.Context, p *pod, epoch uint64, drain api.Drain) bool {
 	od.mu.Lock()
 	p.epoch = max(p.epoch, epoch)
@@ -138,16 +136,15 @@ func (od *orders) emptyInstance(ctx context.Context, p *pod, epoch uint64, drain
 	return err == nil
 }
 
-// emptyTimeout is how long a sleep may take beyond its draining before the pod is deleted anyway.
 const emptyTimeout = 10 * time.Second
 
-// endProcess tells an instance to end whose pod is being deleted, and returns when its process is gone, by its own answer or by
-// Kubernetes' status. If neither comes before ctx ends it returns [autoscaler.ErrEnding], and the core is told later.
+// endProcess tells an instance to end, and returns when its process is gone. If ctx ends before it returns
+// [autoscaler.ErrEnding], and the core is told later.
 func (od *orders) endProcess(ctx context.Context, p *pod, drain time.Duration) error {
 	od.mu.Lock()
 	held := p.expiring
 	r := od.revisions[p.function]
-	own := r != nil && r.spec.Runtime.Endpoint == "" // else the runtime is a container of its own, which ends with the pod
+	own := r != nil && r.spec.Runtime.Endpoint == "" // else the runtime's container ends with the pod
 	client, endpoint := p.client, p.endpoint
 	od.mu.Unlock()
 	if !held {
@@ -173,8 +170,7 @@ func (od *orders) endProcess(ctx context.Context, p *pod, drain time.Duration) e
 	}
 }
 
-// abandonStop ends a failed stop: p's end is no longer awaited. If the end has begun in the meantime it returns
-// [autoscaler.ErrEnding], like [orders.endProcess]. It locks.
+// abandonStop ends a failed stop, with [autoscaler.ErrEnding] if the end has begun. It locks.
 func (od *orders) abandonStop(p *pod, why error) error {
 	od.mu.Lock()
 	defer od.mu.Unlock()

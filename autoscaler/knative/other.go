@@ -16,11 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// reasonClass is the reason of the event on a revision that has Rouse's annotations but another class.
 const reasonClass = "ClassMissing"
 
-// warnMissingClass warns of a function whose class is missing or misspelled: another autoscaler handles such a revision, or none,
-// and our annotations have no effect. It warns of new revisions only, so that a restart does not repeat it.
 func warnMissingClass(events record.EventRecorder) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
 		pa, ok := o.(*autoscalingv1alpha1.PodAutoscaler)
@@ -35,10 +32,8 @@ func warnMissingClass(events record.EventRecorder) cache.ResourceEventHandler {
 	}}
 }
 
-// newFor is how long a revision counts as new.
 const newFor = 5 * time.Minute
 
-// missingClass says what is wrong with the class in a revision's annotations, "" if nothing is.
 func missingClass(annotations map[string]string) string {
 	class := annotations[config.AnnotationClass]
 	if class == config.Class {
@@ -51,7 +46,6 @@ func missingClass(annotations map[string]string) string {
 	return ""
 }
 
-// ourAnnotation returns the first of the annotations that is Rouse's, "" if none is.
 func ourAnnotation(annotations map[string]string) string {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.HasPrefix(key, "rouse.dev/") {

@@ -13,24 +13,21 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// pairs carries out the plans of the files dualpod_*: it binds, separates, creates and releases the pods of functions with dual pods.
+// pairs carries out the plans of [Plan].
 type pairs struct {
 	*state
 	nodes    *nodes
 	scaler   *scaler
 	tracker  *tracker
 	orders   *orders
-	lastWant int // the number of the last want
+	lastWant int
 }
 
-// pair is the state of a pod that is one of two; see the files dualpod_*.
 type pair struct {
-	// bound is the other pod, empty if there is none; since is when that was decided.
 	bound api.InstanceID
 	since time.Time
-	// busy says that a call is under way; stuck, that the provider failed to sleep.
-	busy, stuck bool
-	// spent says that the requester's provider went to sleep; released, that the requester is being released.
+	// stuck says that the provider failed to sleep.
+	busy, stuck     bool
 	spent, released bool
 	// down says that the provider sleeps, or is going deeper; used is when it was last awake.
 	down  bool
@@ -50,7 +47,6 @@ type want struct {
 	done     chan wanted // has room for the one result
 }
 
-// wanted is the result of a want.
 type wanted struct {
 	status api.InstanceStatus
 	err    error
@@ -58,14 +54,13 @@ type wanted struct {
 
 // making is a provider whose pod is being created.
 type making struct {
-	want      *want // that it is created for
-	requester *pod  // that it will be bound to; nil: none
+	want      *want
+	requester *pod // that it will be bound to; may be nil
 	node      string
 	devices   []api.DeviceID
 	since     time.Time
 }
 
-// bound returns the name of the requester, "" if there is none.
 func (m *making) bound() api.InstanceID {
 	if m.requester == nil {
 		return ""
@@ -73,10 +68,8 @@ func (m *making) bound() api.InstanceID {
 	return m.requester.id
 }
 
-// unheardFor is how long a provider that existed before a restart has to report its state.
 const unheardFor = 15 * time.Second
 
-// checkDual returns what is wrong with a function with dual pods, nil if nothing is.
 func checkDual(fn api.Function) error {
 	switch {
 	case !fn.DualPods:
@@ -88,7 +81,7 @@ func checkDual(fn api.Function) error {
 	return CheckPatch(fn.ProviderPatch)
 }
 
-// addWant registers an instance that must become awake for the call of ctx. The caller holds the mutex.
+// addWant's caller holds the mutex.
 func (pr *pairs) addWant(ctx context.Context, r *revision, g api.Grant, provider api.InstanceID) *want {
 	pr.lastWant++
 	w := &want{id: pr.lastWant, r: r, provider: provider, grant: g, ctx: ctx, done: make(chan wanted, 1)}
@@ -98,7 +91,7 @@ func (pr *pairs) addWant(ctx context.Context, r *revision, g api.Grant, provider
 	return w
 }
 
-// awaitWant waits until a want is served. It locks.
+// awaitWant locks.
 func (pr *pairs) awaitWant(w *want) (api.InstanceStatus, error) {
 	pr.changed(w.r.name)
 	defer pr.changed(w.r.name)
@@ -114,12 +107,10 @@ func (pr *pairs) awaitWant(w *want) (api.InstanceStatus, error) {
 	return api.InstanceStatus{}, fmt.Errorf("no requester has claimed GPUs for it: %w", context.Cause(w.ctx))
 }
 
-// remove removes a want from the list.
 func (w *want) remove() {
 	w.r.wants = slices.DeleteFunc(w.r.wants, func(x *want) bool { return x == w })
 }
 
-// spanOf returns the span of the call that a pod of a pair is bound for, nil if none: its provider's.
 func (pr *pairs) spanOf(p *pod) *waketrace.Span {
 	if p.role == control.RoleRequester {
 		if r := pr.revisions[p.function]; r != nil && r.making[p.pair.bound] != nil {

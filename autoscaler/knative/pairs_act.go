@@ -18,8 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// startAction begins one action of a plan of pairs. The action is marked in the state, so that the
-// next plan takes it into account.
+// startAction also marks the action in the state for the next plan.
 func (pr *pairs) startAction(a *Action) {
 	r := pr.revisions[a.Function]
 	p, requester := pr.podOrLeaving(a.Provider), pr.podOrLeaving(a.Requester)
@@ -62,16 +61,14 @@ func (pr *pairs) startAction(a *Action) {
 	if r != nil {
 		pr.scaler.updateCosts(r)
 	}
-	pr.pairsDue.Ring() // and look at what that has made of it
+	pr.pairsDue.Ring()
 }
 
-// bindPair binds a requester and a provider to each other.
 func bindPair(requester, p *pod) {
 	requester.pair.bound, p.pair.bound = p.id, requester.id
 	requester.pair.since, requester.pair.spent = time.Now(), false
 }
 
-// takeWant removes a want from its list and returns it; nil if it is gone.
 func (pr *pairs) takeWant(r *revision, id int) *want {
 	if r == nil {
 		return nil
@@ -85,7 +82,6 @@ func (pr *pairs) takeWant(r *revision, id int) *want {
 	return nil
 }
 
-// serveWant begins the action that serves a want.
 func (pr *pairs) serveWant(w *want, a *Action, p, requester *pod) {
 	w.marks.Path, w.marks.Bound = a.Path, time.Now()
 	if requester != nil {
@@ -124,7 +120,7 @@ func (pr *pairs) serveWant(w *want, a *Action, p, requester *pod) {
 	}
 }
 
-// wakePair wakes the sleeper that was chosen for a want. It locks.
+// wakePair locks.
 func (pr *pairs) wakePair(w *want, p *pod) {
 	pr.mu.Lock()
 	g, i := w.grant, p.status
@@ -143,7 +139,6 @@ func (pr *pairs) wakePair(w *want, p *pod) {
 	w.done <- wanted{s, err}
 }
 
-// makeProvider creates a provider's pod, after deleting those that have to go first.
 func (pr *pairs) makeProvider(ctx context.Context, id api.InstanceID, m *making, others []api.InstanceID) {
 	w := m.want
 	err := pr.deleteProviders(w.ctx, others)
@@ -164,7 +159,6 @@ func (pr *pairs) makeProvider(ctx context.Context, id api.InstanceID, m *making,
 	w.done <- wanted{api.InstanceStatus{Instance: id, Function: w.r.name, State: api.Starting, Since: time.Now(), Devices: m.devices, Node: m.node}, err}
 }
 
-// deleteProviders deletes providers and returns when none of their processes is left.
 func (pr *pairs) deleteProviders(ctx context.Context, ids []api.InstanceID) error {
 	for _, id := range ids {
 		pr.mu.Lock()
@@ -188,7 +182,6 @@ func (pr *pairs) deleteProviders(ctx context.Context, ids []api.InstanceID) erro
 	return nil
 }
 
-// createProvider creates a provider's pod, and takes it in.
 func (pr *pairs) createProvider(ctx context.Context, r *revision, id api.InstanceID, m *making) error {
 	rev, err := pr.watch.revisions.Lister().Revisions(r.name.Namespace()).Get(r.name.Name())
 	if err != nil {
@@ -226,7 +219,6 @@ func (pr *pairs) createProvider(ctx context.Context, r *revision, id api.Instanc
 	return nil
 }
 
-// sleepProvider puts a provider to sleep whose claim is going.
 func (pr *pairs) sleepProvider(ctx context.Context, p, requester *pod) {
 	pr.mu.Lock()
 	i, epoch, drain := p.status, max(p.status.Epoch, p.epoch)+1, mostDrain
@@ -251,10 +243,9 @@ func (pr *pairs) sleepProvider(ctx context.Context, p, requester *pod) {
 	pr.pairsDue.Ring()
 }
 
-// mostDrain bounds how long requests may run on after their claim's deletion began.
+// mostDrain bounds how long requests may run on once their claim is being deleted.
 const mostDrain = 30 * time.Second
 
-// deleteProvider deletes a provider's pod and returns when its deletion has begun.
 func (pr *pairs) deleteProvider(ctx context.Context, p *pod) error {
 	pr.mu.Lock()
 	p.stopping, p.freed = true, waketrace.From(ctx)

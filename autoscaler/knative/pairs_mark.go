@@ -19,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Paths of the requester's interface; see functions/requester.go.
+// The dual-pod interface of a requester; see functions/requester.go.
 const (
 	spiReady   = "/v1/become-ready"
 	spiUnready = "/v1/become-unready"
@@ -27,18 +27,15 @@ const (
 	spiRelease = "/v1/release"
 )
 
-// spiTimeout bounds a call to a requester; markAgain is the pause after a failed mark.
 const spiTimeout, markAgain = 2 * time.Second, time.Second
 
-// writing is the state of writing a pair's marks to its pods.
 type writing struct {
 	busy  bool
 	again time.Time // not before
 	ready api.InstanceID
 }
 
-// updateMarks updates the marks on pods of pairs, and what requesters were told. Nothing waits for
-// it: after a restart the marks are read back.
+// updateMarks works in the background. After a restart the marks are read back.
 func (pr *pairs) updateMarks() {
 	now := time.Now()
 	each := func(p *pod) {
@@ -89,7 +86,6 @@ func (pr *pairs) updateMarks() {
 	}
 }
 
-// marksPatch returns the patch of metadata that updates a pod's annotation and finalizer to its binding, empty if they are up to date.
 func (p *pod) marksPatch() map[string]any {
 	has := slices.Contains(p.object.Finalizers, Finalizer)
 	bound := p.pair.bound
@@ -128,13 +124,13 @@ func (pr *pairs) writeMarks(ctx context.Context, p *pod, patch map[string]any) e
 	}
 	pr.mu.Lock()
 	defer pr.mu.Unlock()
-	if p.object == before { // ahead of the watch; if the watch has changed it meanwhile, that may be newer
+	if p.object == before { // ahead of the watch, unless the watch has changed it
 		p.object = o
 	}
 	return nil
 }
 
-// setReadiness returns the call that tells a requester whether a provider serves by its claim, and where.
+// setReadiness returns the call that tells a requester which provider serves by its claim.
 func (pr *pairs) setReadiness(p, partner *pod) func(context.Context) error {
 	var at api.Endpoint
 	var id api.InstanceID
@@ -166,7 +162,6 @@ func (pr *pairs) setReadiness(p, partner *pod) func(context.Context) error {
 	}
 }
 
-// callRequester calls a requester's interface.
 func (pr *pairs) callRequester(ctx context.Context, p *pod, method, path string, body any) error {
 	pr.mu.Lock()
 	client, endpoint := p.client, p.endpoint

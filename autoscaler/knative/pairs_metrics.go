@@ -9,7 +9,6 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler"
 )
 
-// dualMetrics count the ways in which instances of functions with dual pods came up.
 type dualMetrics struct {
 	starts *prometheus.CounterVec
 	took   *prometheus.HistogramVec
@@ -39,7 +38,6 @@ func newDualMetrics() *dualMetrics {
 
 func (m *dualMetrics) register(r prometheus.Registerer) { r.MustRegister(m.starts, m.took) }
 
-// up counts an instance that came up.
 func (m *dualMetrics) up(path api.Path, took time.Duration) {
 	m.starts.WithLabelValues(string(path)).Inc()
 	m.took.WithLabelValues(string(path)).Observe(took.Seconds())

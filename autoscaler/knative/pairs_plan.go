@@ -8,7 +8,6 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// keepPairs runs plans of pairs until ctx ends: it binds, separates, creates and releases pods.
 func (pr *pairs) keepPairs(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -34,7 +33,6 @@ func (pr *pairs) keepPairs(ctx context.Context) {
 	}
 }
 
-// pairState returns the input of a plan of pairs.
 func (pr *pairs) pairState() State {
 	s := State{Now: time.Now(), Claims: map[api.FunctionName]int{}, Nodes: map[string]Node{}}
 	claimed := map[string]int{}

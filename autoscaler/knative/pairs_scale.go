@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// raiseClaims raises the scale of a function's Deployment by n claims.
 func (pr *pairs) raiseClaims(ctx context.Context, r *revision, n int) {
 	d, err := pr.deployment(r.name)
 	pr.mu.Lock()
@@ -49,7 +48,6 @@ func (pr *pairs) raiseClaims(ctx context.Context, r *revision, n int) {
 	pr.changed(r.name)
 }
 
-// beginRelease begins to release a requester.
 func (pr *pairs) beginRelease(r *revision, requester *pod) {
 	if requester == nil || requester.pair.released {
 		return
@@ -67,7 +65,6 @@ func (pr *pairs) beginRelease(r *revision, requester *pod) {
 	pr.startCall(func(ctx context.Context) { pr.releaseRequester(ctx, r, requester) })
 }
 
-// releaseRequester releases a requester, and lowers the scale by it.
 func (pr *pairs) releaseRequester(ctx context.Context, r *revision, requester *pod) {
 	pr.callRelease(ctx, requester)
 	err := pr.lowerClaims(ctx, r, requester)
@@ -89,7 +86,7 @@ func (pr *pairs) releaseRequester(ctx context.Context, r *revision, requester *p
 func (pr *pairs) lowerClaims(ctx context.Context, r *revision, requester *pod) error {
 	d, err := pr.deployment(r.name)
 	if err != nil {
-		if apierrors.IsNotFound(err) { // it was deleted with its service
+		if apierrors.IsNotFound(err) { // deleted with its service
 			return nil
 		}
 		return err
@@ -105,9 +102,14 @@ func (pr *pairs) lowerClaims(ctx context.Context, r *revision, requester *pod) e
 	pr.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, createTimeout, fmt.Errorf("it takes longer than %s", createTimeout))
 	defer cancel()
-	// The pod is deleted here before the ReplicaSet does it: that deletion waits for the queue-proxy's half minute, and a second
-	// deletion would not shorten that.
-	return pr.scaler.deleteByScale(ctx, r, requester, d, true)
+	// First: the ReplicaSet's deletion waits half a minute for the queue-proxy.
+	err = pr.scaler.deleteByScale(ctx, r, requester, d, true)
+	pr.mu.Lock()
+	defer pr.mu.Unlock()
+	if err != nil && requester.stopping && !requester.ended {
+		r.want++ // the next try lowers it again
+	}
+	return err
 }
 
 func (pr *pairs) callRelease(ctx context.Context, requester *pod) {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -219,6 +220,33 @@ func (c *cluster) came(t *testing.T) (all, hot float64) {
 		}
 	}
 	return all, hot
+}
+
+// A claim whose release failed is released again, and the scale is lowered by it once.
+func TestAReleaseThatFailsIsRetried(t *testing.T) {
+	inPairs(t, func(t *testing.T, c *cluster) {
+		id := c.up()
+		wait := c.begin("another", api.Grant{Epoch: 7, Devices: []api.DeviceID{gpuTwo}, Memory: api.Memory{Devices: 1, PerDevice: 600 * api.MiB}})
+		c.requester("pod-2", "10.0.0.3", gpuTwo)
+		other, err := wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.provider(other, "10.0.0.4")
+		var failed atomic.Bool
+		c.kube.PrependReactor("patch", "deployments", func(kubetesting.Action) (bool, runtime.Object, error) {
+			return failed.CompareAndSwap(false, true), nil, errors.New("etcdserver: request timed out")
+		})
+		c.sleepNow(id)
+		time.Sleep(2 * markTimeout)
+		if !failed.Load() || c.replicas() != 2 {
+			t.Fatalf("%d replicas, want that lowering them has failed", c.replicas())
+		}
+		time.Sleep(idleClaim + 2*markTimeout)
+		if c.replicas() != 1 || c.object("pod-1").DeletionTimestamp == nil || c.bound("pod-2") != string(other) {
+			t.Errorf("%d replicas, the deletion of pod-1 is %v, pod-2 is bound to %q", c.replicas(), c.object("pod-1").DeletionTimestamp, c.bound("pod-2"))
+		}
+	})
 }
 
 func TestAWakeThatIsServedElsewhere(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Reasons of events that node autoscalers emit for a pod.
+// Reasons of node autoscalers' events.
 const (
 	eventScaleUp    = "TriggeredScaleUp"  // the cluster autoscaler adds a node
 	eventNoScaleUp  = "NotTriggerScaleUp" // it adds none
@@ -20,10 +20,8 @@ const (
 	indexPodOfEvent = "pod"
 )
 
-// nodeEvents are the reasons of events that are watched.
 var nodeEvents = []string{eventScaleUp, eventNoScaleUp, eventNominated}
 
-// podOfEvent indexes events by their pod.
 func podOfEvent(o any) ([]string, error) {
 	e, ok := o.(*corev1.Event)
 	if !ok || e.InvolvedObject.Kind != "Pod" {
@@ -32,7 +30,7 @@ func podOfEvent(o any) ([]string, error) {
 	return []string{e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name}, nil
 }
 
-// refusedBy returns the condition by which the scheduler reports that no node fits a pod, nil if there is none.
+// refusedBy returns the condition by which the scheduler reports that no node fits a pod, or nil.
 func refusedBy(o *corev1.Pod) *corev1.PodCondition {
 	for k := range o.Status.Conditions {
 		c := &o.Status.Conditions[k]
@@ -43,16 +41,14 @@ func refusedBy(o *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// provision is the progress of finding a node for a pod.
 type provision struct {
-	// adding says that a node is being added, or room is being made; says is the message about it.
 	adding bool
 	says   string
 }
 
 // provisioning returns the progress for a pod that fits on no node:
 //
-//  1. the scheduler has chosen a node and makes room on it
+//  1. the scheduler makes room on a node
 //  2. the last event of a node autoscaler, not older than limit, says that a node is coming
 //  3. the last event says that none is added
 //  4. there is no event
@@ -80,7 +76,6 @@ func provisioning(o *corev1.Pod, events []*corev1.Event, now time.Time, limit ti
 	return provision{true, "a node is being added for it: " + strings.TrimSuffix(last.Message, ".")} // 2
 }
 
-// lastSeen returns when an event was last seen.
 func lastSeen(e *corev1.Event) time.Time {
 	t := e.CreationTimestamp.Time
 	for _, u := range []time.Time{e.EventTime.Time, e.LastTimestamp.Time} {
@@ -94,9 +89,7 @@ func lastSeen(e *corev1.Event) time.Time {
 	return t
 }
 
-// updatePlacement updates the stage of a pod that has not joined, and says what prevents it from getting a node. The pod keeps
-// waiting: its start has a limit, and so has each request. Only a claim of GPUs is given up here, after the start's
-// limit, because it has no other.
+// updatePlacement gives up nothing: the start and each request have their limits.
 func (tr *tracker) updatePlacement(p *pod, now time.Time) {
 	stage, message := stageCreating, ""
 	if c := refusedBy(p.object); c != nil && p.object.Spec.NodeName == "" {
@@ -131,11 +124,9 @@ func (tr *tracker) updatePlacement(p *pod, now time.Time) {
 	tr.rooms.updateRooms()
 }
 
-// stageCreating is the stage of an instance that is only a pod so far.
 const stageCreating = "creating the pod"
 
-// unplaced returns the trouble of a claim of GPUs that has found no node for the duration of a start's timeout, else
-// nil.
+// unplaced returns the trouble of a claim without a node within a start's timeout: it has no other limit.
 func (tr *tracker) unplaced(p *pod, now time.Time) *trouble {
 	r := tr.revisions[p.function]
 	if r == nil || p.role != control.RoleRequester || p.status.Stage != api.StageUnschedulable || now.Sub(p.refusedAt) < r.spec.StartTimeout {

@@ -25,68 +25,61 @@ type pod struct {
 	id       api.InstanceID
 	function api.FunctionName
 	object   *corev1.Pod // as last seen; never written to
-	seen     time.Time   // when it was first seen
+	seen     time.Time
 
 	// Values of the instance's join; token is empty until then.
 	token    string
 	address  netip.Addr
 	endpoint api.Endpoint
 	client   *control.Client
-	restarts int32 // its container's restarts when it joined
+	restarts int32 // of its container when it joined
 
-	// status is the last status passed on. epoch is the highest epoch of an order to it, at first of its start; devices
-	// are those of the grant that it was started under.
+	// epoch is the highest epoch of an order to it; devices are those of its grant.
 	status  api.InstanceStatus
 	epoch   uint64
 	devices []api.DeviceID
-	trace   string    // the trace of the wake that it was started for
+	trace   string    // of the wake that it was started for
 	wanted  time.Time // when that was; zero: it was adopted
 	// traced is the time of the start or claim whose steps the core has.
 	traced time.Time
-	// again says that a process of it has joined; before, that the pod already ran when it was first seen. In either
-	// case its next process begins asleep.
+	// again: a process of it has joined. before: it already ran when it was first seen.
 	again, before bool
-	// reviewed is when a proof was last checked for it.
-	reviewed time.Time
-	// refused is why the last join in its name was refused, empty if none was since it joined.
+	reviewed      time.Time
+	// refused is why the last join in its name was refused, since it joined.
 	refused string
-	// trouble is the last reported trouble, empty if none. running is since when its container runs; asked says that it
-	// was asked why it does not join.
+	// trouble is the last reported one. running is since when its container runs; asked says that it was asked why it
+	// does not join.
 	trouble string
 	running time.Time
 	asked   bool
-	// refusedAt is since when no node fits the pod and none is being added; zero: that is not so.
+	// refusedAt is since when no node fits the pod and none is being added.
 	refusedAt time.Time
-	// rigid says that Kubernetes does not resize the pod; growing holds the requests that its containers must get
-	// before it wakes.
+	// rigid: Kubernetes does not resize it. growing are the requests that it must get before it wakes.
 	rigid   bool
 	growing sizes
 
-	// rising and falling say that a call to wake it, or to put it to sleep, is under way.
+	// A call to wake it, or to put it to sleep, is under way.
 	rising, falling bool
-	// stopping says that the scale was lowered for it. swapped receives when Kubernetes deleted another pod instead; it
-	// has room for one, so that sending never blocks.
+	// stopping says that the scale was lowered for it. swapped has room for one: Kubernetes deleted another pod instead.
 	stopping bool
 	swapped  chan struct{}
 	freed    *waketrace.Span // of the call that it makes room for; nil: none
-	endSpan  *waketrace.Span // of its end, if it makes room for a call
+	endSpan  *waketrace.Span
 	ended    bool
 	gone     chan struct{} // closed when the pod is being deleted, or is gone
-	// held says that a stop waits until the instance's process is gone. expiring says that its pod is being deleted and the core counts
-	// its memory until then; then the core is told last, and over is closed.
+	// held: a stop waits until the process is gone. expiring: it is being deleted and its memory counts; then the core
+	// is told last, and over is closed.
 	held, expiring bool
 	last           api.InstanceStatus
 	over           chan struct{}
 
 	cost, patched int // its deletion cost as computed, and as written
 
-	// role is its part in holding the function's GPUs; pair is used for the roles of dual pods.
 	role    control.Role
 	pair    pair
 	writing writing
 }
 
-// joined reports whether the instance may be called.
 func (p *pod) joined() bool { return p.token != "" }
 
 func newPod(name api.FunctionName, o *corev1.Pod) *pod {
@@ -94,7 +87,6 @@ func newPod(name api.FunctionName, o *corev1.Pod) *pod {
 		swapped: make(chan struct{}, 1), gone: make(chan struct{}), over: make(chan struct{}), role: roleOf(o)}
 }
 
-// newEnded returns a pod that was being deleted, or had ended, when it was first seen.
 func newEnded(o *corev1.Pod) *pod {
 	p := newPod(functionOf(o), o)
 	p.ended = true
@@ -102,19 +94,16 @@ func newEnded(o *corev1.Pod) *pod {
 	return p
 }
 
-// beginsAsleep reports whether a joining process may not start its runtime before it is woken: all but the first
-// process of a pod that was created for a start. The previous process may have slept, and its memory awake may be
-// another's by now; the core makes room for it as for any sleeper.
+// beginsAsleep reports whether a joining process must not start its runtime: its memory may be another's, unless it is
+// the first process of a pod that was created for a start.
 func (p *pod) beginsAsleep() bool { return p.before || p.again }
 
-// assignStart makes p the pod of a start.
 func (p *pod) assignStart(s *start) {
 	p.epoch, p.devices, p.trace, p.wanted = s.grant.Epoch, s.grant.Devices, s.grant.Trace, s.began
 	p.status.Epoch, p.status.Devices = p.epoch, p.devices
 	s.pod = p.id
 }
 
-// lastOf returns the last status of an instance.
 func lastOf(p *pod, message string) api.InstanceStatus {
 	s := api.InstanceStatus{Instance: p.id, Function: p.function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now(),
 		Message: message, Taken: !finished(p.object)}
@@ -124,12 +113,11 @@ func lastOf(p *pod, message string) api.InstanceStatus {
 	return s
 }
 
-// functionOf returns the function that a pod is an instance of.
 func functionOf(p *corev1.Pod) api.FunctionName {
 	return api.NewFunctionName(p.Namespace, cmp.Or(p.Labels[serving.RevisionLabelKey], p.Labels[LabelProvider]))
 }
 
-// container returns the function's own container and its status, nil if there is none yet.
+// container returns the function's own container and its status; nil: none yet.
 func container(o *corev1.Pod) (*corev1.Container, *corev1.ContainerStatus) {
 	for k := range o.Spec.Containers {
 		c := &o.Spec.Containers[k]
@@ -146,7 +134,6 @@ func container(o *corev1.Pod) (*corev1.Container, *corev1.ContainerStatus) {
 	return nil, nil
 }
 
-// address returns the endpoint of a pod's function; empty while the pod has no address.
 func address(o *corev1.Pod) api.Endpoint {
 	ip, err := netip.ParseAddr(o.Status.PodIP)
 	if err != nil {
@@ -163,7 +150,6 @@ func address(o *corev1.Pod) api.Endpoint {
 	return api.Endpoint("http://" + netip.AddrPortFrom(ip, port).String())
 }
 
-// addresses returns the addresses that Kubernetes has published for a pod, none at first.
 func addresses(o *corev1.Pod) []netip.Addr {
 	texts := []string{o.Status.PodIP}
 	for _, ip := range o.Status.PodIPs {
@@ -178,7 +164,6 @@ func addresses(o *corev1.Pod) []netip.Addr {
 	return all
 }
 
-// recordTimes records when a pod of a pair was scheduled and its container started.
 func (p *pod) recordTimes(o *corev1.Pod) {
 	m := &p.pair.marks
 	if p.role == control.RoleProvider { // the other times are the requester's
@@ -201,7 +186,7 @@ func (p *pod) recordTimes(o *corev1.Pod) {
 	}
 }
 
-// setStatus stores s as p's last status, and reports whether that completes a start or wake.
+// setStatus reports whether s completes a start or wake.
 func (p *pod) setStatus(s api.InstanceStatus) (up bool) {
 	if s.State == api.Awake || p.status.State == api.Awake {
 		p.pair.used = time.Now()
@@ -228,7 +213,6 @@ func (p *pod) setStatus(s api.InstanceStatus) (up bool) {
 	return up
 }
 
-// roleOf returns the role of a pod. Pods have the annotations of their revision.
 func roleOf(o *corev1.Pod) control.Role {
 	if o.Labels[LabelProvider] != "" {
 		return control.RoleProvider
@@ -239,7 +223,6 @@ func roleOf(o *corev1.Pod) control.Role {
 	return control.RoleInstance
 }
 
-// declaresDual reports whether the annotations of a revision ask for dual pods.
 func declaresDual(annotations map[string]string) bool {
 	dual, err := strconv.ParseBool(annotations[config.AnnotationDualPods])
 	return err == nil && dual

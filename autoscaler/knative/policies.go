@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Labels of namespaces by which the cluster's operator allows more peers to reach functions' pods.
+// Labels that the cluster's operator sets on namespaces.
 const (
 	// labelReach is on namespaces whose pods may reach every function's pods.
 	labelReach = "rouse.dev/reach-functions"
@@ -25,14 +25,13 @@ const (
 	labelMonitoring = "rouse.dev/monitoring"
 )
 
-// metricsPorts are the metrics ports of the queue-proxy (its own and its requests') and of the instance.
+// The queue-proxy's own and its requests', and the instance's.
 var metricsPorts = []int32{9090, 9091, control.FunctionMetricsPort}
 
-// fenceAgain is the interval of rewriting NetworkPolicies, which may have been changed.
+// fenceAgain is the interval of rewriting NetworkPolicies.
 const fenceAgain = 10 * time.Minute
 
-// networkPolicies returns the NetworkPolicies of a revision's pods: only activators, the autoscaler, and peers allowed by the
-// operator reach them. The revision owns them.
+// networkPolicies let only activators, the autoscaler, and peers allowed by the operator reach a revision's pods.
 func networkPolicies(rev *servingv1.Revision) []*networkingv1.NetworkPolicy {
 	byLabel := func(key, value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
@@ -67,8 +66,7 @@ func networkPolicies(rev *servingv1.Revision) []*networkingv1.NetworkPolicy {
 	return all
 }
 
-// writePolicies writes a revision's NetworkPolicies if that is due. A function works without them: failures are logged, and
-// retried at the next pass.
+// writePolicies may fail: a function works without them.
 func (r *reconciler) writePolicies(ctx context.Context, rev *servingv1.Revision) {
 	f, name := r.fleet, api.NewFunctionName(rev.Namespace, rev.Name)
 	f.mu.Lock()

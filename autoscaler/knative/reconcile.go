@@ -20,7 +20,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// reconciler writes the fleet's state into the PodAutoscalers of our class.
 type reconciler struct{ fleet *Fleet }
 
 var (
@@ -30,11 +29,11 @@ var (
 
 // ReconcileKind brings one PodAutoscaler up to date:
 //
-//  1. the revision's declaration goes to the core, and errors in it, as failed starts, to the user; its NetworkPolicies are written
+//  1. the declaration goes to the core, and its errors, as failed starts, to the user
 //  2. its Service leads to every activator
-//  3. the Deployment has the scale that the fleet wants
+//  3. the Deployment has the wanted scale
 //  4. the status shows how many instances are awake and wanted
-//  5. its Service shows the models' names that it has lost, its revision also why it can't become ready
+//  5. Service and revision show lost names, the revision also why it can't become ready
 func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) pkgreconciler.Event {
 	ctx, cancel := context.WithTimeout(ctx, pkgreconciler.DefaultTimeout)
 	defer cancel()
@@ -42,7 +41,7 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 	s := r.scaling(ctx, pa)
 	rev, _, news, err := r.fleet.declare(ctx, name, s) // 1
 	if apierrors.IsNotFound(err) {
-		return nil // the revision was deleted, and Kubernetes deletes its PodAutoscaler too
+		return nil
 	}
 	if err != nil {
 		return err
@@ -83,7 +82,7 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 	return nil
 }
 
-// ObserveDeletion has the fleet forget the function, unless only its PodAutoscaler was deleted: Knative makes another one, and the instances stay.
+// ObserveDeletion has the fleet forget the function. If only its PodAutoscaler was deleted, Knative makes another one.
 func (r *reconciler) ObserveDeletion(_ context.Context, key types.NamespacedName) error {
 	if rev, err := r.fleet.watch.revisions.Lister().Revisions(key.Namespace).Get(key.Name); err == nil && rev.DeletionTimestamp == nil {
 		return controller.NewRequeueAfter(time.Second)
@@ -92,7 +91,6 @@ func (r *reconciler) ObserveDeletion(_ context.Context, key types.NamespacedName
 	return nil
 }
 
-// scaling reads the bounds of a revision's scale.
 func (r *reconciler) scaling(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) scaling {
 	cfg := config.FromContext(ctx).Autoscaler
 	least, most := pa.ScaleBounds(cfg)
@@ -106,8 +104,8 @@ func (r *reconciler) scaling(ctx context.Context, pa *autoscalingv1alpha1.PodAut
 	}
 }
 
-// unreachable reports whether no route leads to a revision. Knative also calls a revision unreachable whose pods fit on
-// no node or are failing, to give it up; but requests for it are held here.
+// unreachable reports whether no route leads to a revision. To Knative one is unreachable, too, whose pods fit on no
+// node or fail; here its requests are held.
 func (r *reconciler) unreachable(pa *autoscalingv1alpha1.PodAutoscaler) bool {
 	if pa.Spec.Reachability != autoscalingv1alpha1.ReachabilityUnreachable {
 		return false
@@ -116,9 +114,8 @@ func (r *reconciler) unreachable(pa *autoscalingv1alpha1.PodAutoscaler) bool {
 	return err != nil || rev.GetRoutingState() == servingv1.RoutingStateReserve
 }
 
-// explainNotReady sets a condition of a revision that says why it can't become ready, and reports whether that is new. A
-// PodAutoscaler only affects the revision's condition Active, which its Service ignores. The Service does use
-// ContainerHealthy, and the revision's own reconciler leaves that alone.
+// explainNotReady reports whether its condition is new. A Service ignores Active, which a PodAutoscaler affects; it uses
+// ContainerHealthy, which the revision's own reconciler leaves alone.
 func explainNotReady(rev *servingv1.Revision, c census, initialized bool) bool {
 	var reason, message string
 	switch {

@@ -18,28 +18,25 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// The requests that a sleeper's container keeps: the smallest CPU weight of Linux, and its memory use plus some slack.
+// What a sleeper's container keeps: the smallest CPU weight of Linux, and its memory use plus slack.
 const (
 	leastCPU    = 2 // thousandths
 	memorySlack = 16 * api.MiB
 )
 
-// resizeTimeout is how long a kubelet may take to shrink a pod.
 const resizeTimeout = 15 * time.Second
 
 var errKubelet = fmt.Errorf("its kubelet does not resize it within %s", resizeTimeout)
 
-// resizer shrinks the pods of sleepers, and gives them back their requests before they wake.
 type resizer struct {
 	*state
 	rooms *rooms
 	rigid map[string]bool // nodes that don't resize pods
 }
 
-// sizes are requests of CPU and memory by container.
 type sizes map[string]corev1.ResourceList
 
-// awakeSizes returns what the containers of p request awake: the Deployment's requests, as far as they can be resized without a restart.
+// awakeSizes returns the Deployment's requests that can be resized without a restart.
 func (rz *resizer) awakeSizes(p *pod) sizes {
 	o := p.object
 	d, err := rz.deployment(p.function)
@@ -62,7 +59,6 @@ func (rz *resizer) awakeSizes(p *pod) sizes {
 	return full
 }
 
-// restarts reports whether a container restarts if a resource of it is resized.
 func restarts(o *corev1.Pod, container string, name corev1.ResourceName) bool {
 	for k := range o.Spec.Containers {
 		if c := &o.Spec.Containers[k]; c.Name == container {
@@ -76,7 +72,7 @@ func restarts(o *corev1.Pod, container string, name corev1.ResourceName) bool {
 	return false
 }
 
-// asleepSizes returns what is left of full while p sleeps and uses holds of memory; 0: unknown.
+// asleepSizes returns what is left of full while p sleeps and uses holds bytes; 0: unknown.
 func asleepSizes(p *pod, full sizes, holds api.Bytes) sizes {
 	small := make(sizes, len(full))
 	own, _ := container(p.object)
@@ -93,8 +89,8 @@ func asleepSizes(p *pod, full sizes, holds api.Bytes) sizes {
 	return small
 }
 
-// sparedRequests returns what p's pod can give up while it sleeps and uses holds of memory, nil if nothing. A pod keeps its requests if its QoS class
-// would change, or Kubernetes has refused to resize it.
+// sparedRequests returns what p's pod can give up asleep. It keeps its requests if its QoS class would change, or
+// Kubernetes has refused to resize it.
 func (rz *resizer) sparedRequests(p *pod, holds api.Bytes) api.Requests {
 	o := p.object
 	if rz.cfg.KeepRequests || p.rigid || rz.rigid[o.Spec.NodeName] || o.Status.QOSClass != corev1.PodQOSBurstable {
@@ -115,7 +111,6 @@ func (rz *resizer) sparedRequests(p *pod, holds api.Bytes) api.Requests {
 	return spare
 }
 
-// hasShrunk reports whether p's pod has given up what it can spare asleep.
 func (rz *resizer) hasShrunk(p *pod) bool {
 	full := rz.awakeSizes(p)
 	for k := range p.object.Spec.Containers {
@@ -127,7 +122,7 @@ func (rz *resizer) hasShrunk(p *pod) bool {
 	return false
 }
 
-// shrinkPod reduces p's pod to what it needs asleep. If Kubernetes refuses, the pod keeps its requests and is not tried again.
+// shrinkPod is not tried again if Kubernetes refuses.
 func (rz *resizer) shrinkPod(ctx context.Context, id api.InstanceID) {
 	rz.mu.Lock()
 	p := rz.pods[id]
@@ -162,8 +157,8 @@ func (rz *resizer) shrinkPod(ctx context.Context, id api.InstanceID) {
 	rz.log.Warn("the pod of a sleeper keeps what it requests", "pod", p.id, "error", err)
 }
 
-// growPod gives p's pod back its requests awake, and returns when its node has granted them. While the node has no room, room is made. If none
-// comes before ctx ends, the pod keeps what it has, and the error says what prevented it.
+// growPod gives p's pod back its requests, and returns when its node has granted them. If that has no room before ctx
+// ends, the pod keeps what it has.
 func (rz *resizer) growPod(ctx context.Context, id api.InstanceID) error {
 	rz.mu.Lock()
 	p := rz.pods[id]
@@ -191,7 +186,7 @@ func (rz *resizer) growPod(ctx context.Context, id api.InstanceID) error {
 	return fmt.Errorf("give the pod %s what it requests awake: %w", p.id, errors.Join(err, rz.resizePod(undo, p, small)))
 }
 
-// setGrowing records what p grows to, nil for nothing, and updates the nodes' rooms. It locks.
+// setGrowing locks.
 func (rz *resizer) setGrowing(p *pod, full sizes) {
 	rz.mu.Lock()
 	defer rz.mu.Unlock()
@@ -199,7 +194,6 @@ func (rz *resizer) setGrowing(p *pod, full sizes) {
 	rz.rooms.updateRooms()
 }
 
-// amountsOf adds up sizes.
 func amountsOf(s sizes) (sum api.Requests) {
 	for _, list := range s {
 		sum = sum.Plus(amounts(list))
@@ -207,7 +201,7 @@ func amountsOf(s sizes) (sum api.Requests) {
 	return sum
 }
 
-// grantedOf returns what the kubelet has granted a pod's containers, of the resources in sizes.
+// grantedOf returns what the kubelet has granted, of the resources in sizes.
 func grantedOf(o *corev1.Pod, of sizes) api.Requests {
 	sum := api.Requests{}
 	for k := range o.Spec.Containers {
@@ -221,21 +215,20 @@ func grantedOf(o *corev1.Pod, of sizes) api.Requests {
 	return sum
 }
 
-// counted returns what the scheduler counts for a container: its requests, or during a resize what it has, if that is more.
+// counted returns what the scheduler counts: the requests, or during a resize what it has, if that is more.
 func counted(o *corev1.Pod, c *corev1.Container) api.Requests {
 	asks := amounts(c.Resources.Requests)
 	return asks.Plus(asks.Lack(amounts(granted(o, c))))
 }
 
-// admitted reports whether the kubelet has admitted the last resize of a pod. The room on its node is then set aside, and only its cgroups
-// are still to change.
+// admitted reports whether the kubelet has admitted the last resize: the room is set aside, only the cgroups are still
+// to change.
 func admitted(o *corev1.Pod) bool {
 	return o.Generation > 0 && slices.ContainsFunc(o.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodResizeInProgress && c.Status == corev1.ConditionTrue && c.Reason == "" && c.ObservedGeneration >= o.Generation
 	})
 }
 
-// granted returns what the kubelet has granted a container: its requests, unless it is being resized and that is not admitted yet.
 func granted(o *corev1.Pod, c *corev1.Container) corev1.ResourceList {
 	if admitted(o) {
 		return c.Resources.Requests
@@ -248,7 +241,6 @@ func granted(o *corev1.Pod, c *corev1.Container) corev1.ResourceList {
 	return c.Resources.Requests
 }
 
-// ungranted returns what the containers of a pod request beyond what the kubelet has granted.
 func ungranted(o *corev1.Pod) (sum api.Requests) {
 	for k := range o.Spec.Containers {
 		c := &o.Spec.Containers[k]
@@ -257,7 +249,6 @@ func ungranted(o *corev1.Pod) (sum api.Requests) {
 	return sum
 }
 
-// resizePod asks Kubernetes to resize a pod, and takes in the result.
 func (rz *resizer) resizePod(ctx context.Context, p *pod, to sizes) error {
 	rz.mu.Lock()
 	o := p.object
@@ -282,7 +273,7 @@ func (rz *resizer) resizePod(ctx context.Context, p *pod, to sizes) error {
 	return nil
 }
 
-// awaitSize waits until done reports true. Its error has the kubelet's message.
+// awaitSize waits until done. Its error has the kubelet's message.
 func (rz *resizer) awaitSize(ctx context.Context, p *pod, done func(*corev1.Pod) bool) error {
 	var o *corev1.Pod
 	var ended bool
@@ -301,7 +292,6 @@ func (rz *resizer) awaitSize(ctx context.Context, p *pod, done func(*corev1.Pod)
 	return nil
 }
 
-// pending returns the kubelet's message about a deferred resize.
 func pending(o *corev1.Pod) string {
 	for _, c := range o.Status.Conditions {
 		if c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue {
@@ -311,8 +301,7 @@ func pending(o *corev1.Pod) string {
 	return ""
 }
 
-// onResize updates the nodes' rooms after a pod was resized. It must be at once: when the core then hears that the instance can give up nothing
-// more, it would look for the same amount elsewhere.
+// onResize does not wait: the core would look elsewhere for what the instance can no longer give up.
 func (rz *resizer) onResize(p *pod, before *corev1.Pod) {
 	if len(rz.rooms.given) > 0 && !maps.Equal(requestsOf(before), requestsOf(p.object)) {
 		rz.rooms.updateRooms()

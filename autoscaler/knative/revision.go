@@ -13,48 +13,43 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// revision is one function: a Knative revision of our class.
 type revision struct {
 	name api.FunctionName
-	// spec is the declared function; told is the one given to the core, whose bounds may differ. problem says what is wrong
-	// with the declaration.
+	// told is the function given to the core, whose bounds may differ.
 	spec     api.Function
 	loaded   bool
 	told     api.Function
 	declared bool
 	scaling  scaling
 	problem  string
-	warned   trouble   // the last news of it that users were told
+	warned   trouble   // the last news that users were told
 	adopted  bool      // its existing pods have been taken in
 	fenced   time.Time // when its NetworkPolicies were last written
 
 	pods   map[api.InstanceID]*pod // of its Deployment
-	starts []*start                // starts that wait for a pod, the oldest first
+	starts []*start                // the oldest first
 
-	// Used for functions with dual pods: the pods that run its model, the instances that must become awake, the providers
-	// being created, and the number of claims about to be added to want.
+	// For dual pods; raising is the number of claims about to be added to want.
 	providers map[api.InstanceID]*pod
 	wants     []*want
 	making    map[api.InstanceID]*making
 	raising   int
 	// want is the number of pods that its Deployment should have, -1 while unknown.
 	want int
-	// acted is closed when Kubernetes has acted on the scale, nil while nothing waits for that.
+	// acted is closed when Kubernetes has acted on the scale; nil while nothing waits for that.
 	acted chan struct{}
 	// patching is the lock for writing the scale.
 	patching chan struct{}
 	replaced bool // a pod from before the injector was replaced
-	// trouble is why the last start failed, nil since one succeeded.
+	// trouble is why the last start failed; nil since one succeeded.
 	trouble *trouble
 }
 
-// trouble is a pod's problem.
 type trouble struct {
 	reason  string // one word, for conditions
 	message string // what happened and what to do
 }
 
-// scaling is the scale configuration in a PodAutoscaler.
 type scaling struct {
 	min, initial int
 	most         int // config-autoscaler's maximum for a function without max-scale; 0: none
@@ -62,23 +57,18 @@ type scaling struct {
 	initialized  bool
 }
 
-// elsewhere reports whether it runs in other clusters: the activators, as a front door, have it created there, and it has no
-// pods here.
 func (r *revision) elsewhere() bool { return r.problem == "" && r.spec.Clusters != "" }
 
-// sortedPods lists the pods of a Deployment that are not being deleted, by name.
 func (r *revision) sortedPods() []*pod {
 	return slices.SortedFunc(maps.Values(r.pods), func(a, b *pod) int { return cmp.Compare(a.id, b.id) })
 }
 
-// adoptScale reads the wanted scale from a Deployment, if it is not known yet.
 func (r *revision) adoptScale(d *appsv1.Deployment) {
 	if r.want < 0 {
 		r.want = replicas(d)
 	}
 }
 
-// livePods counts the pods that are not being stopped.
 func (r *revision) livePods() int {
 	n := 0
 	for _, p := range r.pods {
@@ -89,10 +79,8 @@ func (r *revision) livePods() int {
 	return n
 }
 
-// scalingDown reports whether pods have yet to be deleted for a lower scale.
 func (r *revision) scalingDown() bool { return r.livePods() < len(r.pods) }
 
-// lowerFor lowers the wanted scale by p, which Kubernetes is to delete.
 func (r *revision) lowerFor(p *pod) {
 	p.stopping = true
 	r.want = max(0, r.want-1)
@@ -102,7 +90,7 @@ func (r *revision) lowerFor(p *pod) {
 	}
 }
 
-// announceAct ends the waits of [scaler.awaitAct]: Kubernetes has acted on the scale.
+// announceAct ends the waits of [scaler.awaitAct].
 func (r *revision) announceAct() {
 	if r.acted != nil {
 		close(r.acted)
@@ -110,8 +98,7 @@ func (r *revision) announceAct() {
 	}
 }
 
-// deletedBefore lists the pods of the revision that Kubernetes deletes before p and that can't come up at present, and returns
-// one that can, nil if there is none. Pods that are being stopped don't count.
+// deletedBefore lists the pods that Kubernetes deletes before p and that can't come up, and returns one that can.
 func (r *revision) deletedBefore(p *pod) (stuck []*pod, rising *pod) {
 	for _, q := range r.pods {
 		switch {
@@ -125,7 +112,7 @@ func (r *revision) deletedBefore(p *pod) (stuck []*pod, rising *pod) {
 	return stuck, rising
 }
 
-// dropPod removes a pod that is being deleted or has ended. If the scale was lowered for another pod, that one lives on instead.
+// dropPod removes a pod. A pod that the scale was lowered for lives on instead.
 func (r *revision) dropPod(p *pod) {
 	delete(r.pods, p.id)
 	delete(r.providers, p.id)
@@ -141,7 +128,6 @@ func (r *revision) dropPod(p *pod) {
 	r.announceAct()
 }
 
-// failWants fails all wants of a function.
 func (r *revision) failWants(err error) {
 	for _, w := range r.wants {
 		w.done <- wanted{err: err}
@@ -149,7 +135,6 @@ func (r *revision) failWants(err error) {
 	r.wants = nil
 }
 
-// wantSpan returns the span of the first wake that waits for a claim of a function.
 func (r *revision) wantSpan() *waketrace.Span {
 	if len(r.wants) == 0 {
 		return nil
@@ -164,9 +149,8 @@ func replicas(d *appsv1.Deployment) int {
 	return int(*d.Spec.Replicas)
 }
 
-// addStart registers a start and raises the scale for it, unless pods are coming that no start waits for. A pod that came just now
-// may have been unknown when the start was decided, such as a Deployment's initial scale: it is taken for this start. If it was
-// known, the core will decide on one more at once.
+// addStart registers a start and raises the scale, unless pods are coming that no start waits for. It takes a pod that
+// came just now, which the core may not have known: if it did, it will decide on one more.
 func (r *revision) addStart(g api.Grant) *start {
 	s := &start{grant: g, began: time.Now()}
 	for _, p := range r.sortedPods() {
@@ -182,7 +166,7 @@ func (r *revision) addStart(g api.Grant) *start {
 	return s
 }
 
-// dropStart removes a start that got no pod, and its part of the scale. It returns false if the start has its pod, or the revision was deleted.
+// dropStart returns false if the start has its pod, or the revision was deleted.
 func (r *revision) dropStart(s *start) bool {
 	for k, t := range r.starts {
 		if t == s {
@@ -195,7 +179,6 @@ func (r *revision) dropStart(s *start) bool {
 	return false
 }
 
-// start is a start that waits for its pod.
 type start struct {
 	grant api.Grant
 	began time.Time
@@ -203,5 +186,4 @@ type start struct {
 	err   error          // why there will be none
 }
 
-// lately is the longest time between a start's decision and its call.
 const lately = 2 * time.Second

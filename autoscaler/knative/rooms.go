@@ -24,14 +24,13 @@ import (
 // rooms gives the core what is left of the nodes on which pods wait for room.
 type rooms struct {
 	*state
-	stale     bell.Bell                // the rooms may have changed
+	stale     bell.Bell
 	given     []inventory.Room         // as last given to the core
 	unmanaged []inventory.UnmanagedPod // as last given to the core
 	ending    map[types.UID]bool       // pods that are about to be deleted, while rooms are given
 }
 
-// requestsOf returns what the scheduler counts for a pod: the sum of its containers, or the largest init container if that is more, plus one pod. A container that
-// is being resized counts with what it has, if that is more.
+// requestsOf returns what the scheduler counts for a pod, plus one pod.
 func requestsOf(o *corev1.Pod) api.Requests {
 	sum := amounts(o.Spec.Overhead).Plus(api.Requests{"pods": 1})
 	for k := range o.Spec.Containers {
@@ -51,7 +50,6 @@ func requestsOf(o *corev1.Pod) api.Requests {
 	return sum.Plus(beside)
 }
 
-// amounts converts a list of Kubernetes quantities.
 func amounts(list corev1.ResourceList) api.Requests {
 	r := make(api.Requests, len(list))
 	for name, q := range list {
@@ -64,7 +62,7 @@ func amounts(list corev1.ResourceList) api.Requests {
 	return r
 }
 
-// stripPod strips a pod to what the account of its node needs: there may be many pods.
+// stripPod keeps what the account of a node needs: there may be many pods.
 func stripPod(o any) (any, error) {
 	p, ok := o.(*corev1.Pod)
 	if !ok {
@@ -106,8 +104,9 @@ func byNode(o any) ([]string, error) {
 	return nil, nil
 }
 
-// unmanagedPods returns the pods of others that fit on no node, and the sleepers that wait for more requests. It leaves out pods of negative priority, pods that the
-// scheduler itself makes room for, and pods that choose nodes by more than labels, such as a DaemonSet's: no instance gives way to those.
+// unmanagedPods returns others' pods that fit on no node, and growing sleepers. No instance gives way to a negative
+// priority, a pod that the scheduler makes room for, and one that chooses nodes by more than labels, such as a
+// DaemonSet's.
 func (rs *rooms) unmanagedPods() (unmanaged []inventory.UnmanagedPod) {
 	waiting, _ := rs.watch.everyPod.GetIndexer().ByIndex(indexNode, "") // the index exists
 	for _, o := range waiting {
@@ -128,8 +127,7 @@ func (rs *rooms) unmanagedPods() (unmanaged []inventory.UnmanagedPod) {
 	return unmanaged
 }
 
-// candidates lists the nodes with instances, since only there room can be made, that could take the pod if they were empty: they are schedulable, large enough, and
-// match its node selector and tolerations.
+// candidates lists the nodes with instances that could take the pod if they were empty.
 func (rs *rooms) candidates(o *corev1.Pod, need api.Requests) []string {
 	ours := make(map[string]bool)
 	for _, p := range rs.pods {
@@ -146,7 +144,6 @@ func (rs *rooms) candidates(o *corev1.Pod, need api.Requests) []string {
 	return names
 }
 
-// tolerates reports whether a pod tolerates all taints of a node.
 func tolerates(o *corev1.Pod, n *corev1.Node) bool {
 	return !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Effect != corev1.TaintEffectPreferNoSchedule && !slices.ContainsFunc(o.Spec.Tolerations, func(have corev1.Toleration) bool {
@@ -155,7 +152,6 @@ func tolerates(o *corev1.Pod, n *corev1.Node) bool {
 	})
 }
 
-// updateRooms gives the core what is left of the nodes that could take pods without a node, the fleet's own and others'. If there is no such pod it computes nothing.
 func (rs *rooms) updateRooms() {
 	nodes := make(map[string]bool)
 	for _, p := range rs.pods {
@@ -190,8 +186,8 @@ func (rs *rooms) updateRooms() {
 	rs.core.SetRooms(rooms, unmanaged)
 }
 
-// roomOf computes what is left of a node. Pods are seen through two watches: one of ours that was just scheduled counts as soon as the core knows it, too.
-// Otherwise the core would make room for it again.
+// roomOf counts one of our pods as soon as the core knows it: the other watch may be late, and the core would make room
+// again.
 func (rs *rooms) roomOf(name string) (inventory.Room, error) {
 	n, err := rs.watch.nodes.Lister().Get(name)
 	if err != nil {
@@ -224,7 +220,6 @@ func (rs *rooms) roomOf(name string) (inventory.Room, error) {
 	return room, nil
 }
 
-// onAnyPod has the nodes' rooms updated, if a pod waits for one.
 func (rs *rooms) onAnyPod(o any) {
 	p, is := o.(*corev1.Pod)
 	rs.mu.Lock()
@@ -234,7 +229,7 @@ func (rs *rooms) onAnyPod(o any) {
 	}
 }
 
-// keepRooms updates the nodes' rooms until ctx ends, at a limited rate.
+// keepRooms limits the rate.
 func (rs *rooms) keepRooms(ctx context.Context) {
 	rs.stale.Each(ctx, func() {
 		rs.mu.Lock()
@@ -247,8 +242,8 @@ func (rs *rooms) keepRooms(ctx context.Context) {
 	})
 }
 
-// removeFromRoom updates a node's room for a pod that is going, before the core hears of that and would count its requests as lost: pods are seen through two watches, and
-// either may be first.
+// removeFromRoom updates a node's room before the core hears that a pod is going and would count its requests as lost:
+// either watch may be first.
 func (rs *rooms) removeFromRoom(p *pod) {
 	k := slices.IndexFunc(rs.given, func(r inventory.Room) bool { return r.Node == p.object.Spec.NodeName })
 	if k < 0 {
@@ -262,7 +257,6 @@ func (rs *rooms) removeFromRoom(p *pod) {
 	}
 }
 
-// followRooms watches all pods that come to a node or leave it.
 func (rs *rooms) followRooms() error {
 	if _, err := rs.watch.everyPod.AddEventHandler(controller.HandleAll(rs.onAnyPod)); err != nil {
 		return fmt.Errorf("watch the pods of nodes: %w", err)
@@ -270,7 +264,6 @@ func (rs *rooms) followRooms() error {
 	return nil
 }
 
-// growingPods returns the sleepers that wait for more of their node.
 func (rs *rooms) growingPods() (gs []inventory.UnmanagedPod) {
 	for _, p := range rs.pods {
 		if p.growing == nil {

@@ -18,21 +18,18 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// manager is the fleet's name as a field manager.
 const manager = "rouse-autoscaler"
 
-// createTimeout is how long Kubernetes may take to act on a scale before callers no longer count on it.
+// createTimeout is how long Kubernetes may take to act on a scale.
 const createTimeout = 20 * time.Second
 
-// scaler writes the scales of Deployments and the deletion costs of their pods, and waits until Kubernetes has acted on them.
 type scaler struct {
 	*state
 	costs bell.Bell // a pod's deletion cost may be outdated
 }
 
-// awaitScale waits until over reports that Kubernetes has acted on the last written scale. A scale that falls and rises again before
-// that deletes and creates nothing, and a caller that waits for either would wait in vain. It gives up after createTimeout. The caller
-// holds the mutex, which is released while it waits.
+// awaitScale waits until Kubernetes has acted on the last written scale: one that falls and rises again before that
+// deletes and creates nothing. It gives up after createTimeout. The caller holds the mutex, which is released meanwhile.
 func (sc *scaler) awaitScale(ctx context.Context, r *revision, over func() bool) error {
 	until, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
@@ -44,7 +41,7 @@ func (sc *scaler) awaitScale(ctx context.Context, r *revision, over func() bool)
 	return nil
 }
 
-// awaitAct waits until Kubernetes next acts on the scale. The caller holds the mutex, which is released while it waits.
+// awaitAct waits until Kubernetes next acts on the scale. The caller holds the mutex, which is released meanwhile.
 func (sc *scaler) awaitAct(ctx context.Context, r *revision) error {
 	if r.acted == nil {
 		r.acted = make(chan struct{})
@@ -60,8 +57,8 @@ func (sc *scaler) awaitAct(ctx context.Context, r *revision) error {
 	}
 }
 
-// deleteByScale writes the scale that was lowered for p, and returns when p is being deleted. At once means with [claimGrace], in place of
-// the pod's own grace period. It fails if Kubernetes deletes another pod instead.
+// deleteByScale writes the scale that was lowered for p, and returns when p is being deleted: with [claimGrace] if
+// atOnce. It fails if Kubernetes deletes another pod instead.
 func (sc *scaler) deleteByScale(ctx context.Context, r *revision, p *pod, d *appsv1.Deployment, atOnce bool) error {
 	if err := sc.markForDeletion(ctx, p); err != nil {
 		sc.log.Debug("a pod's deletion cost could not be written", "pod", p.id, "error", err)
@@ -82,14 +79,13 @@ func (sc *scaler) deleteByScale(ctx context.Context, r *revision, p *pod, d *app
 	}
 }
 
-// Grace periods of pods that are no longer needed. The queue-proxy's own would hold the claim, GPUs and a quota for half a minute; a
-// provider has to end its runtime.
+// In seconds. The queue-proxy's own would hold the claim for half a minute; a provider has to end its runtime.
 const (
 	claimGrace int64 = 1
 	shortGrace int64 = 10
 )
 
-// deletePod deletes a pod, or shortens the grace period of one that is being deleted.
+// deletePod also shortens the grace period of a pod that is being deleted.
 func (sc *scaler) deletePod(ctx context.Context, p *pod, grace int64) {
 	sc.mu.Lock()
 	o := p.object
@@ -103,7 +99,6 @@ func (sc *scaler) deletePod(ctx context.Context, p *pod, grace int64) {
 	}
 }
 
-// setScale writes the wanted number of pods to the Deployment. Concurrent calls write it once.
 func (sc *scaler) setScale(ctx context.Context, r *revision, d *appsv1.Deployment) error {
 	select {
 	case r.patching <- struct{}{}:
@@ -129,7 +124,6 @@ func (sc *scaler) setScale(ctx context.Context, r *revision, d *appsv1.Deploymen
 	return nil
 }
 
-// keepScale sets the Deployment back to the wanted scale if it was changed; otherwise it writes nothing.
 func (sc *scaler) keepScale(ctx context.Context, name api.FunctionName) error {
 	d, err := sc.deployment(name)
 	if err != nil {
@@ -156,15 +150,15 @@ func (sc *scaler) keepScale(ctx context.Context, name api.FunctionName) error {
 	return sc.setScale(ctx, r, d)
 }
 
-// awaitCreated waits until there reports that pods were created for the wanted scale. It fails if the Deployment reports that they are
-// refused, or with ctx: without a refusal the controllers are only slow. It locks.
+// awaitCreated waits for the pods of the wanted scale. It fails if the Deployment reports that they are refused, or with
+// ctx.
 func (sc *scaler) awaitCreated(ctx context.Context, r *revision, there func() bool) error {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	refused, late := time.Now().Add(refusedAfter), time.Now().Add(createTimeout)
 	for !there() {
 		until, cancel := context.WithTimeout(ctx, refusedAfter)
-		_ = sc.awaitAct(until, r) // and look again now and then: no watch tells of a refusal
+		_ = sc.awaitAct(until, r) // now and then: no watch tells of a refusal
 		cancel()
 		why, now := sc.refusal(r.name), time.Now()
 		switch {
@@ -180,8 +174,7 @@ func (sc *scaler) awaitCreated(ctx context.Context, r *revision, there func() bo
 	return nil
 }
 
-// awaitQuota waits, if a quota refused the function's last pod, until no pod of its namespace is being deleted: those count in the quota. It gives up
-// after a minute. It locks.
+// awaitQuota waits a minute at most while pods that are being deleted fill the quota that refused the last pod.
 func (sc *scaler) awaitQuota(ctx context.Context, name api.FunctionName) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute) // longer than the queue-proxy goes on
 	defer cancel()
@@ -200,11 +193,9 @@ func (sc *scaler) awaitQuota(ctx context.Context, name api.FunctionName) {
 	})
 }
 
-// webhookFailed is the API server's message about a webhook that does not answer. That does not refuse the pod: the webhook may be
-// restarting, and Kubernetes retries.
+// webhookFailed is the API server's message about a webhook that may be restarting: Kubernetes retries.
 const webhookFailed = "failed calling webhook"
 
-// poll calls done now and at each interval until it returns true; an error says that ctx has ended first.
 func poll(ctx context.Context, every time.Duration, done func() bool) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -218,11 +209,10 @@ func poll(ctx context.Context, every time.Duration, done func() bool) error {
 	return nil
 }
 
-// refusedAfter is how long a Deployment must report that its pods are refused: the report may be about an earlier try.
+// refusedAfter is how long a refusal must last: it may be about an earlier try.
 const refusedAfter = 2 * time.Second
 
-// refusal returns why a Deployment can't create pods, empty if it can. A Deployment reports nothing in a namespace that is being deleted: Kubernetes
-// deletes its pods first, and keeps the rest until they have ended.
+// refusal returns why a Deployment can't create pods. It reports nothing in a namespace that is being deleted.
 func (sc *scaler) refusal(name api.FunctionName) string {
 	if n, err := sc.watch.namespaces.Lister().Get(name.Namespace()); err == nil && n.DeletionTimestamp != nil {
 		return "its namespace is being deleted"

@@ -21,11 +21,10 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// labelManaged, with the value [control.AutoscalerName], is on objects that the fleet creates for revisions.
 const labelManaged = "app.kubernetes.io/managed-by"
 
-// keepService maintains the Service that ingresses send a revision's requests to, and its Endpoints: every ready activator of ours. Knative
-// would derive them from a ServerlessService, with its own activator as Endpoints. The PodAutoscaler owns them.
+// keepService maintains the Service that ingresses send a revision's requests to, with our ready activators as
+// Endpoints; see docs/design/0005.
 func (r *reconciler) keepService(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) error {
 	if there, err := r.adoptServerlessService(ctx, pa); there || err != nil {
 		return err
@@ -62,7 +61,6 @@ func (r *reconciler) keepService(ctx context.Context, pa *autoscalingv1alpha1.Po
 	return nil
 }
 
-// keepObject creates made if the lister has no object of its name, and else applies set to the object that it has.
 func keepObject[T interface {
 	metav1.Object
 	DeepCopy() T
@@ -85,8 +83,8 @@ func keepObject[T interface {
 	return err
 }
 
-// adoptServerlessService takes over the Service and Endpoints that Knative derived from an earlier version's ServerlessService, and deletes that without
-// them. It reports whether the ServerlessService still exists; its deletion triggers another pass.
+// adoptServerlessService takes over what Knative derived from an earlier version's ServerlessService, and deletes that.
+// Its deletion triggers another pass.
 func (r *reconciler) adoptServerlessService(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) (there bool, err error) {
 	sks, err := r.fleet.watch.skss.Lister().ServerlessServices(pa.Namespace).Get(pa.Name)
 	if apierrors.IsNotFound(err) {
@@ -110,7 +108,7 @@ func (r *reconciler) adoptServerlessService(ctx context.Context, pa *autoscaling
 	if err != nil && !apierrors.IsNotFound(err) {
 		return true, fmt.Errorf("end the ServerlessService %s/%s: %w", pa.Namespace, pa.Name, err)
 	}
-	// Knative's activator would probe the pods behind it, including sleepers'.
+	// Knative's activator would probe the pods behind it, sleepers' too.
 	err = kube.Services(pa.Namespace).Delete(ctx, names.PrivateService(pa.Name), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return true, fmt.Errorf("end the Service %s/%s: %w", pa.Namespace, names.PrivateService(pa.Name), err)
@@ -118,7 +116,6 @@ func (r *reconciler) adoptServerlessService(ctx context.Context, pa *autoscaling
 	return true, nil
 }
 
-// takeOver makes a PodAutoscaler an owner of the object of that name, if there is one.
 func takeOver[T metav1.Object](ctx context.Context, objects interface {
 	Get(ctx context.Context, name string, o metav1.GetOptions) (T, error)
 	Update(ctx context.Context, object T, o metav1.UpdateOptions) (T, error)
@@ -136,7 +133,7 @@ func takeOver[T metav1.Object](ctx context.Context, objects interface {
 	return err
 }
 
-// Reached reports whether all functions' requests reach our activators without Knative's activator-service. Call it after [Fleet.Sync].
+// Reached reports whether all requests reach our activators without Knative's activator-service, after [Fleet.Sync].
 func (f *Fleet) Reached() bool {
 	all, err := f.watch.skss.Lister().List(labels.Everything())
 	return err == nil && !slices.ContainsFunc(all, func(s *networkingv1alpha1.ServerlessService) bool {

@@ -20,12 +20,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// state is shared by the parts of a fleet: the revisions and pods as last seen, and the clients of the cluster.
+// state is shared by the parts of a fleet.
 //
-// One mutex guards the fields below it, everything they point to, and the fields of the parts. So parts can call one
-// another, and no change is seen half done. It is not held during calls to the cluster or a pod. It is locked by the
-// methods of [Fleet], and by those of the parts that take a context, handle an event of a watch, or say so. All others
-// are called with it held, or use nothing that it guards.
+// One mutex guards the fields below it, everything they point to, and the fields of the parts. It is not held during
+// calls to the cluster or a pod. It is locked by the methods of [Fleet], and by those of the parts that take a context,
+// handle an event of a watch, or say so. All others are called with it held, or use nothing that it guards.
 type state struct {
 	cfg     Config
 	deps    Deps
@@ -34,16 +33,16 @@ type state struct {
 	core    Core
 	metrics *dualMetrics
 
-	pairsDue bell.Bell // a plan of pairs may be due
+	pairsDue bell.Bell
 	namesDue bell.Bell // models' names may have changed owners
 
-	mu        sync.Mutex // see above
+	mu        sync.Mutex
 	revisions map[api.FunctionName]*revision
 	pods      map[api.InstanceID]*pod
 	leaving   map[api.InstanceID]*pod  // pods that are being deleted or have ended, until they are gone
 	changed   func(n api.FunctionName) // reconciles the PodAutoscaler again; does not block
 
-	// calls run in the background until the fleet ends; ctx ends then.
+	// calls run until ctx ends, with the fleet.
 	calls sync.WaitGroup
 	ctx   context.Context
 	end   context.CancelFunc
@@ -62,14 +61,14 @@ func newState(cfg Config, deps Deps) *state {
 	return st
 }
 
-// startCall runs do, which calls a pod or the cluster, in the background, unless the fleet has ended.
+// startCall runs do in the background, unless the fleet has ended.
 func (st *state) startCall(do func(ctx context.Context)) {
 	if st.ctx.Err() == nil {
 		st.calls.Go(func() { do(st.ctx) })
 	}
 }
 
-// stopCalls ends the calls in the background and returns when all have returned. It locks.
+// stopCalls ends the calls in the background and waits for them. It locks.
 func (st *state) stopCalls() {
 	st.mu.Lock()
 	st.end()
@@ -77,7 +76,6 @@ func (st *state) stopCalls() {
 	st.calls.Wait()
 }
 
-// traceWrite runs do, a write to the API server, in a span if it belongs to a wake. It returns do's error.
 func (st *state) traceWrite(ctx context.Context, do func() error, what string, about ...any) error {
 	if waketrace.From(ctx) == nil {
 		return do()
@@ -88,7 +86,7 @@ func (st *state) traceWrite(ctx context.Context, do func() error, what string, a
 	return err
 }
 
-// revision returns the record of a revision of our class, nil if it is not.
+// revision returns nil if the revision is not of our class.
 func (st *state) revision(name api.FunctionName) *revision {
 	if r := st.revisions[name]; r != nil {
 		return r
@@ -103,7 +101,6 @@ func (st *state) revision(name api.FunctionName) *revision {
 	return r
 }
 
-// deployment returns a revision's Deployment, which the revision's own reconciler creates and its PodAutoscaler names.
 func (st *state) deployment(name api.FunctionName) (*appsv1.Deployment, error) {
 	pa, err := st.watch.pas.Lister().PodAutoscalers(name.Namespace()).Get(name.Name())
 	if err != nil {
@@ -119,7 +116,7 @@ func (st *state) deployment(name api.FunctionName) (*appsv1.Deployment, error) {
 	return d, nil
 }
 
-// podOrLeaving returns a pod by its name, one of a pair until it is gone; nil if there is none.
+// podOrLeaving returns a pod by its name, one of a pair until it is gone.
 func (st *state) podOrLeaving(id api.InstanceID) *pod {
 	if p := st.leaving[id]; p != nil && p.role != control.RoleInstance && st.pods[id] == nil {
 		return p
@@ -127,13 +124,13 @@ func (st *state) podOrLeaving(id api.InstanceID) *pod {
 	return st.pods[id]
 }
 
-// annotate sets an annotation on o, and fails if the pod was replaced.
+// annotate fails if the pod was replaced.
 func (st *state) annotate(ctx context.Context, o *corev1.Pod, key, value string) error {
 	_, err := st.patchPod(ctx, o, map[string]any{"annotations": map[string]string{key: value}}, nil)
 	return err
 }
 
-// patchPod patches the metadata and the containers of o, and fails if the pod was replaced.
+// patchPod fails if the pod was replaced.
 func (st *state) patchPod(ctx context.Context, o *corev1.Pod, meta map[string]any, containers []map[string]any, subresources ...string) (*corev1.Pod, error) {
 	meta["uid"] = o.UID
 	patch := map[string]any{"metadata": meta}

@@ -10,22 +10,17 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// census is the number of instances of a revision, and what prevents more.
 type census struct {
 	awake, asleep int
-	// wanted counts instances that are awake and stay so, or are on their way up.
-	wanted int
-	// problem describes what is wrong with the declaration, empty if nothing is.
-	problem string
-	// elsewhere says that it runs in other clusters.
+	// wanted counts those awake that stay so, and those on their way up.
+	wanted    int
+	problem   string
 	elsewhere bool
-	// trouble is why the last start failed, nil since one succeeded.
-	trouble *trouble
-	// unplaced is why a pod has no node, empty if none lacks one.
+	trouble   *trouble
+	// unplaced is why a pod has no node.
 	unplaced string
 }
 
-// takeCensus takes the census of a revision.
 func (f *Fleet) takeCensus(name api.FunctionName) census {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -58,7 +53,6 @@ func (f *Fleet) takeCensus(name api.FunctionName) census {
 	return c
 }
 
-// Reasons of the condition Active.
 const (
 	reasonNoTraffic  = "NoTraffic"
 	reasonQueued     = "Queued"
@@ -66,14 +60,13 @@ const (
 	reasonElsewhere  = "Elsewhere"
 )
 
-// writeStatus writes the census into a PodAutoscaler's status, as exactly one of active, activating and inactive:
+// writeStatus marks exactly one of active, activating and inactive:
 //
-//  1. Invalid declaration: inactive, with the error. Function in other clusters: initialized at once, and inactive here.
+//  1. Invalid declaration: inactive. In other clusters: initialized at once, and inactive.
 //  2. Never up before: as many as initial-scale and min-scale must be awake once; if both are zero, initialized and inactive.
 //  3. As many awake as min-scale wants, at least one: active.
-//  4. Some on their way up, or the first pods not seen yet: activating, with the reason or last error. Inactive before the
-//     first was up would mean failure to Knative.
-//  5. None wanted: inactive, for lack of traffic or because starts fail.
+//  4. Some on their way up, or pods not seen yet: activating. Inactive before the first was up would mean failure.
+//  5. None wanted: inactive.
 func (c census) writeStatus(status *autoscalingv1alpha1.PodAutoscalerStatus, s scaling) {
 	status.ActualScale, status.DesiredScale = ptr.Int32(int32(c.awake)), ptr.Int32(int32(c.wanted))
 	if c.problem != "" {

@@ -16,8 +16,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// tracker follows pods from their creation to their end: it adopts them, examines those that don't come up, takes in their functions' joins
-// and reports, and passes on their statuses.
 type tracker struct {
 	*state
 	nodes     *nodes
@@ -27,7 +25,6 @@ type tracker struct {
 	functions *functions
 }
 
-// followPods handles events of pods from now on, and takes in existing ones.
 func (tr *tracker) followPods() error {
 	handler := cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { tr.onPod(o.(*corev1.Pod)) },
@@ -49,12 +46,11 @@ func (tr *tracker) followPods() error {
 	if err := tr.rooms.followRooms(); err != nil {
 		return err
 	}
-	// At once: the handlers see existing pods only later.
+	// The handlers see existing pods only later.
 	return tr.observeListed(labels.Everything(), tr.watch.pods.Lister().List, tr.watch.providers.Lister().List)
 }
 
-// observeListed takes in the listed pods. It reads the lists with the lock held: if a pod is deleted after that, the handlers
-// see it when it is known, so no deleted pod stays. It locks.
+// observeListed reads the lists with the lock held: the handlers see a later deletion when the pod is known. It locks.
 func (tr *tracker) observeListed(which labels.Selector, lists ...func(labels.Selector) ([]*corev1.Pod, error)) error {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -70,14 +66,12 @@ func (tr *tracker) observeListed(which labels.Selector, lists ...func(labels.Sel
 	return nil
 }
 
-// onPod handles a new or changed pod.
 func (tr *tracker) onPod(o *corev1.Pod) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.observePod(o)
 }
 
-// observePod takes in a new or changed pod.
 func (tr *tracker) observePod(o *corev1.Pod) {
 	tr.updatePod(o)
 	p := tr.leaving[api.InstanceID(o.Name)]
@@ -96,7 +90,7 @@ func (tr *tracker) updatePod(o *corev1.Pod) {
 	r := tr.revision(functionOf(o))
 	if r == nil {
 		tr.onLeaving(nil, o)
-		return // of another class, or not known yet: its PodAutoscaler's reconciler adopts its pods
+		return // of another class, or its PodAutoscaler's reconciler adopts its pods later
 	}
 	p := tr.pods[api.InstanceID(o.Name)]
 	over := o.DeletionTimestamp != nil || finished(o)
@@ -134,12 +128,12 @@ func (tr *tracker) onPodDeleted(o *corev1.Pod) {
 	tr.dropLeaving(o)
 }
 
-// addPod takes in a new pod: it belongs to the oldest waiting start, or else is adopted.
+// addPod gives a new pod to the oldest waiting start, or adopts it.
 func (tr *tracker) addPod(r *revision, o *corev1.Pod) *pod {
 	p := newPod(r.name, o)
 	p.before, p.patched = o.Status.Phase == corev1.PodRunning, costOf(o)
 	tr.pods[p.id] = p
-	// Its start timeout begins now: after a restart it may have been up for long.
+	// After a restart it may have been up for long.
 	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Starting, Since: p.seen,
 		Concurrency: r.spec.Concurrency, Stage: stageCreating, Requests: requestsOf(o)}
 	if p.role != control.RoleInstance {
@@ -161,7 +155,7 @@ func (tr *tracker) addPod(r *revision, o *corev1.Pod) *pod {
 	return p
 }
 
-// addDualPod takes in a new pod of a pair. The core learns of a provider that was created for a start when the start ends.
+// addDualPod: the core learns of a provider that was created for a start when the start ends.
 func (tr *tracker) addDualPod(r *revision, p *pod) {
 	p.pair.bound, p.pair.since = api.InstanceID(p.object.Annotations[AnnotationBound]), time.Now()
 	if p.role == control.RoleRequester {
@@ -193,8 +187,6 @@ func (tr *tracker) addDualPod(r *revision, p *pod) {
 	tr.changed(r.name)
 }
 
-// endPod forgets a pod that is being deleted or has ended. A deletion is no failure of its program: it was scaled down or
-// replaced, usually by the fleet itself.
 func (tr *tracker) endPod(p *pod, message string) {
 	if p.ended {
 		return
@@ -222,18 +214,17 @@ func (tr *tracker) endPod(p *pod, message string) {
 		tr.reportGone(p)
 		return
 	}
-	tr.deps.Activators.Tell(control.InstanceReport{Status: s, Token: p.token}) // so that no more requests are sent to it
+	tr.deps.Activators.Tell(control.InstanceReport{Status: s, Token: p.token})
 	tr.changed(p.function)
 }
 
-// publishStatus stores a status as p's last, and gives it to the core and the activators.
 func (tr *tracker) publishStatus(p *pod, s api.InstanceStatus) {
 	if p.setStatus(s) {
 		m := p.pair.marks
 		tr.metrics.up(m.Path, m.Ready.Sub(m.Asked))
 	}
 	tr.planPairOf(p)
-	if p.role == control.RoleRequester { // a claim is no instance
+	if p.role == control.RoleRequester {
 		tr.changed(p.function)
 		return
 	}
@@ -245,7 +236,7 @@ func (tr *tracker) publishStatus(p *pod, s api.InstanceStatus) {
 		case s.State == api.Unhealthy && s.GaveUp && p.trouble == "":
 			r.trouble = &trouble{"StartFailed", s.Message}
 		}
-		tr.functions.putFunction(r) // before the core sees the failure, so that it does not retry in vain
+		tr.functions.putFunction(r) // before the core sees the failure and would retry in vain
 		tr.scaler.updateCosts(r)
 	}
 	if s.State == api.Awake {
@@ -256,7 +247,7 @@ func (tr *tracker) publishStatus(p *pod, s api.InstanceStatus) {
 	tr.changed(p.function)
 }
 
-// adoptPods takes in the existing pods of a revision. It locks.
+// adoptPods locks.
 func (tr *tracker) adoptPods(name api.FunctionName) {
 	ofRevision := labels.SelectorFromSet(labels.Set{serving.RevisionLabelKey: name.Name()})
 	ofProvider := labels.SelectorFromSet(labels.Set{LabelProvider: name.Name()})
@@ -267,15 +258,13 @@ func (tr *tracker) adoptPods(name api.FunctionName) {
 	}
 }
 
-// planPairOf schedules a plan of pairs, if p belongs to one.
 func (tr *tracker) planPairOf(p *pod) {
 	if p.role != control.RoleInstance {
 		tr.pairsDue.Ring()
 	}
 }
 
-// podSteps tells the core about Kubernetes' steps for an instance that has become awake, once for each claim. They are
-// the steps of the pod that claims its devices, or of its own pod, which already exists at the next wake.
+// podSteps tells the core, once for each claim, about Kubernetes' steps for an instance that has become awake.
 func (tr *tracker) podSteps(p *pod) {
 	m := p.pair.marks
 	if p.role == control.RoleInstance {

@@ -12,7 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// examine looks for problems that prevent a pod from coming up, and for the end of its process.
 func (tr *tracker) examine(p *pod, now time.Time) {
 	if p.stopping {
 		return
@@ -44,12 +43,10 @@ func (tr *tracker) examine(p *pod, now time.Time) {
 	}
 }
 
-// diagnose returns the problem that prevents a pod from running and that waiting does not solve, nil if there is none:
+// diagnose returns a problem that waiting does not solve:
 //
 //  1. an image can't be pulled, or a container can't be created
 //  2. a container keeps crashing
-//
-// For a pod that fits on no node see [tracker.updatePlacement].
 func diagnose(o *corev1.Pod) *trouble {
 	for _, all := range [][]corev1.ContainerStatus{o.Status.InitContainerStatuses, o.Status.ContainerStatuses} {
 		for k := range all {
@@ -72,7 +69,6 @@ func diagnose(o *corev1.Pod) *trouble {
 	return nil
 }
 
-// adviseRoom returns advice about a scheduler's message.
 func adviseRoom(message string) string {
 	switch {
 	case slices.ContainsFunc(config.GPUResources(), func(r string) bool { return strings.Contains(message, "Insufficient "+r) }):
@@ -98,7 +94,6 @@ func crashReason(s *corev1.ContainerStatus) string {
 	return "CrashLoopBackOff"
 }
 
-// lastEnd returns how a container last ended, nil if it never did.
 func lastEnd(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	if s.State.Terminated != nil {
 		return s.State.Terminated
@@ -106,7 +101,6 @@ func lastEnd(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	return s.LastTerminationState.Terminated
 }
 
-// describeEnd describes how a container ended and what to do about it.
 func describeEnd(o *corev1.Pod, s *corev1.ContainerStatus) string {
 	t := lastEnd(s)
 	switch {
@@ -128,7 +122,6 @@ func describeEnd(o *corev1.Pod, s *corev1.ContainerStatus) string {
 	return fmt.Sprintf("the container %s ended with exit code %d (%s) and without a message: look at kubectl logs %s -c %s --previous", s.Name, t.ExitCode, t.Reason, o.Name, s.Name)
 }
 
-// tail returns the end of s, about n bytes.
 func tail(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -136,7 +129,7 @@ func tail(s string, n int) string {
 	return "… " + strings.ToValidUTF8(s[len(s)-n:], "")
 }
 
-// stranded reports that a pod waits on a node that is not ready, nil if it doesn't.
+// stranded reports that a pod waits on a node that is not ready.
 func (tr *tracker) stranded(p *pod, now time.Time) *trouble {
 	o := p.object
 	if o.Spec.NodeName == "" || o.Status.Phase != corev1.PodPending {
@@ -154,13 +147,11 @@ func (tr *tracker) stranded(p *pod, now time.Time) *trouble {
 	return nil
 }
 
-// notReadyFor is how long a pod may wait on a node that is not ready.
 const notReadyFor = 30 * time.Second
 
-// joinTimeout is how long a running container may take to join before it is examined.
 const joinTimeout = 10 * time.Second
 
-// examineAll examines the pods that have not joined: their time may be up. It locks.
+// examineAll locks.
 func (tr *tracker) examineAll() {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

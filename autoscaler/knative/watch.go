@@ -22,8 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// watch holds the informers. Pods and Deployments are only those of Knative revisions; providers are pods that the
-// fleet has created.
+// watch holds the informers: pods and Deployments of Knative revisions only, and providers, the fleet's own pods.
 type watch struct {
 	factories []factory
 	informers []cache.SharedIndexInformer
@@ -41,19 +40,16 @@ type watch struct {
 	routes    servingtyped.RouteInformer
 	pas       autoscalingtyped.PodAutoscalerInformer
 	skss      networkingtyped.ServerlessServiceInformer
-	// everyPod watches all pods of the cluster, stripped by [stripPod].
+	// everyPod is stripped by [stripPod].
 	everyPod cache.SharedIndexInformer
-	// events has one informer for each of [nodeEvents].
-	events []cache.SharedIndexInformer
+	events   []cache.SharedIndexInformer
 }
 
-// factory is the interface that the generated informer factories have in common.
 type factory interface {
 	Start(stop <-chan struct{})
 	Shutdown()
 }
 
-// newWatch returns the informers; they start with [watch.sync].
 func newWatch(d Deps) *watch {
 	w := &watch{}
 	kube := func(options ...informers.SharedInformerOption) informers.SharedInformerFactory {
@@ -80,7 +76,7 @@ func newWatch(d Deps) *watch {
 	w.pas, w.skss = knative.Autoscaling().V1alpha1().PodAutoscalers(), network.Networking().V1alpha1().ServerlessServices()
 	for _, reason := range nodeEvents {
 		events := kube(fields("reason=" + reason)).Core().V1().Events().Informer()
-		_ = events.AddIndexers(cache.Indexers{indexPodOfEvent: podOfEvent}) // it can't fail: the informer has not started, and has no index of this name
+		_ = events.AddIndexers(cache.Indexers{indexPodOfEvent: podOfEvent}) // the informer has not started, and has no index of this name
 		w.events = append(w.events, events)
 	}
 	w.everyPod = kube(informers.WithTransform(stripPod)).Core().V1().Pods().Informer()
@@ -95,7 +91,6 @@ func newWatch(d Deps) *watch {
 	return w
 }
 
-// sync starts the informers and waits until all existing objects are known.
 func (w *watch) sync(ctx context.Context) error {
 	for _, f := range w.factories {
 		f.Start(ctx.Done())
@@ -108,14 +103,12 @@ func (w *watch) sync(ctx context.Context) error {
 	return nil
 }
 
-// wait returns when all informers have ended, after the context of sync.
 func (w *watch) wait() {
 	for _, f := range w.factories {
 		f.Shutdown()
 	}
 }
 
-// nodeEvents returns the node autoscalers' events about a pod.
 func (w *watch) nodeEvents(o *corev1.Pod) []*corev1.Event {
 	var events []*corev1.Event
 	for _, i := range w.events {

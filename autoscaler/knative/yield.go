@@ -8,18 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// When a ReplicaSet's scale falls, Kubernetes first deletes pods without a node, then pods that have not begun to run,
-// then pods that are not ready; the deletion cost decides only between equals. So a scale that is lowered for a ready
-// pod deletes a starting one, whatever its cost. That start is lost, and the next one too if the stop is retried, and
-// the pod lives on.
+// A ReplicaSet first deletes pods without a node, then those that have not begun to run, then those not ready; the
+// deletion cost decides only between equals. So a scale that is lowered for a ready pod deletes a starting one.
 
-// awaitDeletionTurn waits until Kubernetes would delete p first. It returns the pods that Kubernetes would still delete
-// before p and that must go with it. The caller holds the mutex, which is released while it waits.
-//
-// As long as ctx allows, it waits for pods that are starting. By then p has released its devices' memory, if it can be
-// reached. It does not wait for a pod that fits on no node or does not start: that pod may need just the CPU and memory
-// that p holds, and each would wait for the other. Such a pod loses only its place in the queue, so it is deleted too.
-// If it is needed, it is started again once p is being deleted.
+// awaitDeletionTurn waits until Kubernetes would delete p first, as long as ctx allows. It returns the pods that must go
+// with p: those that fit on no node or do not start may need what p holds, and each would wait for the other. The caller
+// holds the mutex, which is released meanwhile.
 func (sc *scaler) awaitDeletionTurn(ctx context.Context, r *revision, p *pod) ([]*pod, error) {
 	for {
 		with, rising := r.deletedBefore(p)
@@ -36,10 +30,8 @@ func (sc *scaler) awaitDeletionTurn(ctx context.Context, r *revision, p *pod) ([
 	}
 }
 
-// takenBefore reports whether a ReplicaSet deletes a before b whatever their deletion costs.
 func takenBefore(a, b *corev1.Pod) bool { return slices.Compare(deletionRank(a), deletionRank(b)) < 0 }
 
-// deletionRank ranks a pod as a ReplicaSet does: by whether it has a node, by its phase, and by whether it is ready.
 func deletionRank(o *corev1.Pod) []int {
 	rank := []int{0, 0, 0}
 	if o.Spec.NodeName != "" {

@@ -18,20 +18,19 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Times of the lease. A leader that can't reach the API server for renewWithin stops; another one leads after leaseLife, so
-// two never lead at once while clocks run evenly.
+// A leader without the API server stops after renewWithin, another one leads after leaseLife: never two at once while
+// clocks run evenly.
 const (
 	leaseLife   = 10 * time.Second
 	renewWithin = 7 * time.Second
 	renewEvery  = 500 * time.Millisecond
-	// stopWithin is how long the parts of a leader that lost the lease may take to end.
+	// stopWithin is for the parts of a leader that lost the lease.
 	stopWithin = 2 * time.Second
 )
 
 // errLost ends a process that no longer leads.
 var errLost = errors.New("the lease " + control.SystemNamespace + "/" + control.AutoscalerName + " was lost: another process leads, or the API server could not be reached")
 
-// elect takes part in the election and leads when elected.
 func (p *process) elect(ctx context.Context) error {
 	if err := label(ctx, p.kube, p.cfg.Pod, false); err != nil { // set by an earlier process in the same pod
 		p.log.Warn("the pod's label of the leader can't be removed", "error", err)
@@ -48,14 +47,12 @@ func (p *process) elect(ctx context.Context) error {
 	return err
 }
 
-// newElector returns an elector that calls elected when it has the lease.
 func newElector(lock resourcelock.Interface, elected func()) (*leaderelection.LeaderElector, error) {
 	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:          lock,
 		Name:          control.AutoscalerName,
 		LeaseDuration: leaseLife, RenewDeadline: renewWithin, RetryPeriod: renewEvery,
-		// Its own release comes before it reports the loss of the lease, and blocks as long as the API server does not
-		// answer.
+		// Its own release precedes the report of the loss, and blocks as long as the API server does not answer.
 		ReleaseOnCancel: false,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { elected() },
@@ -64,8 +61,8 @@ func newElector(lock resourcelock.Interface, elected func()) (*leaderelection.Le
 	})
 }
 
-// stand waits until identity holds the lease and calls lead with the term and a context that ends with ctx, or when the
-// lease is lost. It releases the lease after lead has returned. It returns lead's error, or errLost.
+// stand waits until identity holds the lease and calls lead with a context that ends when the lease is lost. It releases
+// the lease after lead has returned. It returns lead's error, or errLost.
 func stand(ctx context.Context, kube kubernetes.Interface, identity string, standing func(), lead func(ctx context.Context, term uint64) error) error {
 	held, letGo := context.WithCancel(context.WithoutCancel(ctx))
 	defer letGo()
@@ -100,7 +97,7 @@ func stand(ctx context.Context, kube kubernetes.Interface, identity string, stan
 		if err == nil {
 			err = lead(leading, term)
 		} else if ctx.Err() != nil {
-			err = nil // it was ending anyway
+			err = nil
 		}
 		done <- err
 	}()
@@ -115,14 +112,13 @@ func stand(ctx context.Context, kube kubernetes.Interface, identity string, stan
 	select {
 	case err := <-done:
 		return errors.Join(errLost, err)
-	case <-time.After(stopWithin): // the process ends now in any case
+	case <-time.After(stopWithin): // the process ends in any case
 		return errLost
 	}
 }
 
-// renounce releases a lease that an earlier process in the same pod has left: if this process kept it, the lease would not
-// change hands, and its term would not end. It retries until the API server answers, without which there is no election
-// anyway; an error says that ctx has ended.
+// renounce releases a lease that an earlier process in the same pod has left: else its term would not end. It retries
+// until the API server answers; an error says that ctx has ended.
 func renounce(ctx context.Context, lock *resourcelock.LeaseLock) error {
 	return wait.PollUntilContextCancel(ctx, renewEvery, true, func(ctx context.Context) (bool, error) {
 		record, _, err := lock.Get(ctx)
@@ -133,9 +129,8 @@ func renounce(ctx context.Context, lock *resourcelock.LeaseLock) error {
 	})
 }
 
-// termOf returns the term of the lease that identity holds, higher than every earlier lease's. The number of the lease's
-// transitions is enough while the lease exists; if it is deleted, that count restarts, so the term also includes the
-// lease's creation time in seconds. It retries until it knows the term or the lease is lost.
+// termOf returns a term higher than every earlier lease's. The count of transitions restarts if the lease is deleted, so
+// the creation time in seconds is added. It retries until the lease is lost.
 func termOf(ctx context.Context, kube kubernetes.Interface, identity string) (term uint64, err error) {
 	err = wait.PollUntilContextCancel(ctx, renewEvery, true, func(ctx context.Context) (bool, error) {
 		lease, err := kube.CoordinationV1().Leases(control.SystemNamespace).Get(ctx, control.AutoscalerName, metav1.GetOptions{})
@@ -151,8 +146,7 @@ func termOf(ctx context.Context, kube kubernetes.Interface, identity string) (te
 	return term, err
 }
 
-// release releases the lease if identity holds it, so that the next leader need not wait for its end. If the API server
-// can't be reached the lease expires by itself, and release returns nil.
+// release returns nil if the API server can't be reached: the lease expires by itself.
 func release(lock *resourcelock.LeaseLock) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
@@ -168,7 +162,6 @@ func release(lock *resourcelock.LeaseLock) error {
 	return nil
 }
 
-// label sets or removes the leader label of a pod.
 func label(ctx context.Context, kube kubernetes.Interface, pod string, leads bool) error {
 	value := "null"
 	if leads {
@@ -181,8 +174,7 @@ func label(ctx context.Context, kube kubernetes.Interface, pod string, leads boo
 	return nil
 }
 
-// claim makes this process's pod the only one that the autoscaler's Service selects. It retries until it succeeds or ctx
-// ends, and returns nil.
+// claim makes this pod the only one that the autoscaler's Service selects. It retries until ctx ends, and returns nil.
 func (p *process) claim(ctx context.Context) error {
 	for failures := 0; ; failures++ {
 		err := p.claimOnce(ctx)

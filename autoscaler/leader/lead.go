@@ -1,23 +1,15 @@
-// Package leader is the autoscaler as a process of a cluster: it elects one leader among its replicas and assembles the leader's
-// parts.
+// Package leader is the autoscaler as a process of a cluster. A process that has lost the lease ends with an error, and
+// Kubernetes restarts it.
 //
-// It makes no decisions itself, and never leads twice: a process that has lost the lease ends with an error, and Kubernetes restarts
-// it.
-//
-// The life of a process:
-//
-//  1. [Run] serves /healthz, /readyz and /metrics, and takes part in the election. A process that does not lead does nothing else.
-//  2. The leader listens, and its pod gets the label that the Service selects: the rest is done while instances and activators find
-//     it. Requests wait at a gate.
+//  1. [Run] serves /healthz, /readyz and /metrics, and takes part in the election.
+//  2. The leader listens, and its pod gets the label that the Service selects. Requests wait at a gate.
 //  3. It waits for a Knative Serving that it works with (package settings), and ensures the cluster's token.
-//  4. The fleet (package knative) reads what exists; only then the core starts, so that it decides with full knowledge, and the gate
-//     opens.
-//  5. Knative's settings are maintained; PodAutoscalers are reconciled.
-//  6. When ctx ends, the leader stops deciding, leaves every instance as it is, and then releases the lease: two leaders never decide
-//     at once.
+//  4. The fleet (package knative) reads what exists; only then the core starts and the gate opens.
+//  5. When ctx ends, the leader stops deciding, leaves every instance as it is, and then releases the lease.
 package leader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,39 +39,34 @@ import (
 
 // Config configures a process.
 type Config struct {
-	// Pod is the process's own pod, its identity in the election.
+	// Pod is our own, the identity in the election.
 	Pod string
-	// Listen is the leader's address for instances, activators and administration. Default ":8080".
+	// Listen is the leader's address. Default ":8080".
 	Listen string
-	// MetricsListen is every process's address for /metrics, /healthz and /readyz. Default ":9091".
+	// MetricsListen is for /metrics, /healthz and /readyz of every process. Default ":9091".
 	MetricsListen string
-	// Kube is the API server's configuration.
-	Kube *rest.Config
+	Kube          *rest.Config
 	// AllowUntested allows every version of Knative Serving.
 	AllowUntested bool
-	// Sink is a URL that gets a copy of every event (Knative's K_SINK); empty: none.
+	// Sink gets a copy of every event (Knative's K_SINK).
 	Sink string
-	// SinkOverrides is the JSON of K_CE_OVERRIDES: extensions of the copies; empty: none.
+	// SinkOverrides is the JSON of K_CE_OVERRIDES.
 	SinkOverrides string
-	// Policy holds the parameters of decisions; its advice is filled in.
+	// Policy's advice is filled in.
 	Policy decide.Policy
-	// Fleet configures the fleet.
-	Fleet knative.Config
-	// DCGM are URLs of DCGM exporters that report the use of GPUs; a name with several addresses is polled at each of them. Empty:
-	// none.
+	Fleet  knative.Config
+	// DCGM are URLs of exporters of GPUs' use; a name with several addresses is polled at each.
 	DCGM []string
-	// Traces exports the traces of wakes; nil: they are not exported.
+	// Traces exports the traces of wakes; may be nil.
 	Traces *waketrace.Exporter
-	// Record configures the recording of this process's inputs and decisions while it leads; its Version is filled in. No Folder:
-	// nothing is recorded.
-	Record flight.Config
-	// Version is the reported version.
+	// Record's Version is filled in.
+	Record  flight.Config
 	Version string
-	// Log is the logger. Default: none.
+	// Log may be nil.
 	Log *slog.Logger
 }
 
-// Validate reports what is wrong with c; nil if nothing is.
+// Validate reports what is wrong with c.
 func (c Config) Validate() error {
 	errs := []error{c.Record.Validate()}
 	if c.Pod == "" {
@@ -99,25 +86,18 @@ func (c Config) Validate() error {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Listen == "" {
-		c.Listen = fmt.Sprintf(":%d", control.AutoscalerPort)
-	}
-	if c.MetricsListen == "" {
-		c.MetricsListen = fmt.Sprintf(":%d", control.MetricsPort)
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Listen = cmp.Or(c.Listen, fmt.Sprintf(":%d", control.AutoscalerPort))
+	c.MetricsListen = cmp.Or(c.MetricsListen, fmt.Sprintf(":%d", control.MetricsPort))
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }
 
-// Limits of calls to the API server: many functions may wake at once, and none should wait for the client's own limit.
+// No wake should wait for the client's own limit.
 const (
 	clientQPS   = 200
 	clientBurst = 400
 )
 
-// process is one process, leading or not.
 type process struct {
 	cfg        Config
 	log        *slog.Logger
@@ -129,8 +109,8 @@ type process struct {
 	electing   atomic.Bool
 }
 
-// Run takes part in the election and leads when elected. It blocks until ctx ends, and returns nil then. An error says that it could
-// not start, that it lost the lease, or that a part failed.
+// Run takes part in the election and leads when elected. It blocks until ctx ends, and returns nil then. An error says
+// that it could not start, lost the lease, or that a part failed.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -157,7 +137,6 @@ func Run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// connect creates the clients.
 func (p *process) connect() error {
 	c := rest.CopyConfig(p.cfg.Kube)
 	c.QPS, c.Burst = clientQPS, clientBurst
@@ -173,14 +152,12 @@ func (p *process) connect() error {
 	return nil
 }
 
-// measure registers the process's own metrics.
 func (p *process) measure() {
 	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		newLeading(&p.leading))
 }
 
-// DescribeMetrics registers the metrics of a process in the election with r without values, to list them. It leaves out the metrics
-// of the parts that the process runs.
+// DescribeMetrics registers a process's metrics with r, without those of its parts, to list them.
 func DescribeMetrics(r prometheus.Registerer) error { return r.Register(newLeading(&atomic.Bool{})) }
 
 func newLeading(leading *atomic.Bool) prometheus.Collector {
@@ -192,7 +169,6 @@ func newLeading(leading *atomic.Bool) prometheus.Collector {
 	})
 }
 
-// health serves the endpoints that every process has, leading or not.
 func (p *process) health() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{}))

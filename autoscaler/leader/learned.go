@@ -22,8 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// Bounds of the learned rhythms, and how often they are written, and the usage if that has changed. A ConfigMap holds a mebibyte, and
-// the usage takes some 600 KiB of it.
+// A ConfigMap holds a mebibyte, of which the usage takes some 600 KiB.
 const (
 	learnedVersion = 2
 	mostLearned    = 400 << 10 // bytes
@@ -32,18 +31,17 @@ const (
 	keepEvery      = 10 * time.Second
 )
 
-// learned keeps the learned rhythms of functions, and the usage so far, in a ConfigMap, for the next leader. It is optional: read and write errors are logged, and the
-// ConfigMap may be emptied at any time. It implements [autoscaler.Memory]; rhythms is read before the core exists, and does not change.
+// learned keeps rhythms and usage in a ConfigMap for the next leader. Errors are only logged, and the ConfigMap may be
+// emptied at any time. rhythms does not change once the core exists.
 type learned struct {
 	kube    kubernetes.Interface
 	log     *slog.Logger
 	rhythms map[api.FunctionName]string
-	usage   *usage.Saved // by earlier leaders; nil: unknown
+	usage   *usage.Saved // by earlier leaders; may be nil
 	written map[string]string
-	failed  bool // the last write failed, so the next failure is not logged
+	failed  bool // the next failure is not logged
 }
 
-// readLearned reads the ConfigMap.
 func readLearned(ctx context.Context, kube kubernetes.Interface, log *slog.Logger) *learned {
 	l := &learned{kube: kube, log: log}
 	m, err := l.get(ctx)
@@ -77,12 +75,12 @@ func parseLearned[T any](text string, version int, to *T) error {
 	return nil
 }
 
-// Recall implements [autoscaler.Memory]. Instances themselves report how long starts and wakes take.
+// Recall implements [autoscaler.Memory]. Instances report durations themselves.
 func (l *learned) Recall(f api.Function) autoscaler.Times {
 	return autoscaler.Times{Rhythm: l.rhythms[f.Name]}
 }
 
-// keep writes the rhythms regularly until ctx ends, and not after that: see [learned.leave]. It returns nil.
+// keep returns nil. It does not write after ctx: see [learned.leave].
 func (l *learned) keep(ctx context.Context, core core) error {
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()
@@ -109,14 +107,12 @@ func (l *learned) keep(ctx context.Context, core core) error {
 	}
 }
 
-// core has what is kept; an [autoscaler.Autoscaler].
 type core interface {
 	Rhythms() map[api.FunctionName]string
 	SaveUsage() *usage.Saved
 }
 
-// leave writes all of it at the end of a term, while the lease is still held: the next leader begins with them. A leader that ended before it knew
-// any leaves the ConfigMap unchanged.
+// leave writes while the lease is still held. A leader that knows nothing leaves the ConfigMap unchanged.
 func (l *learned) leave(ctx context.Context, core core) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 	defer cancel()
@@ -125,7 +121,7 @@ func (l *learned) leave(ctx context.Context, core core) {
 	}
 }
 
-// write puts rhythms and the usage, if there is any, into the ConfigMap, if they differ.
+// write writes the ConfigMap if it differs.
 func (l *learned) write(ctx context.Context, rhythms map[api.FunctionName]string, used *usage.Saved) error {
 	bound(rhythms)
 	raw, err := disk.Encode(learnedVersion, rhythms)
@@ -157,7 +153,7 @@ func (l *learned) write(ctx context.Context, rhythms map[api.FunctionName]string
 	return nil
 }
 
-// bound drops what does not fit in a ConfigMap: the shortest ones, from which least was learned.
+// bound drops the shortest ones, from which least was learned.
 func bound(rhythms map[api.FunctionName]string) {
 	size := 0
 	order := slices.SortedFunc(maps.Keys(rhythms), func(a, b api.FunctionName) int {

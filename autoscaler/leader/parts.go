@@ -23,10 +23,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// reconcilers is the number of PodAutoscalers that are reconciled at once.
 const reconcilers = 8
 
-// leader holds the parts of a process that leads.
 type leader struct {
 	*process
 	term       uint64
@@ -37,14 +35,13 @@ type leader struct {
 	activators *server.Activators
 	pods       *activatorPods
 	events     *cloudevent.Log
-	sink       *cloudevent.Sender // nil: none
+	sink       *cloudevent.Sender // may be nil
 	fleet      *knative.Fleet
 	core       *autoscaler.Autoscaler
 	learned    *learned
 	started    time.Time
 }
 
-// lead builds the leader's parts and runs them until ctx ends or one fails.
 func (p *process) lead(ctx context.Context, term uint64) error {
 	l := &leader{process: p, term: term, started: time.Now()}
 	if err := l.build(); err != nil {
@@ -83,7 +80,6 @@ func (p *process) lead(ctx context.Context, term uint64) error {
 	return ended(ctx, context.Cause(running))
 }
 
-// prepare creates the parts that need the cluster, and opens the gate.
 func (l *leader) prepare(ctx context.Context) (err error) {
 	if err := l.reconciler.Wait(ctx); err != nil {
 		return err
@@ -120,8 +116,7 @@ func (l *leader) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// belong makes the autoscaler's Deployment the owner of the lease and the token's Secret. A process outside of the cluster has
-// none.
+// belong makes the autoscaler's Deployment own the lease and the token's Secret.
 func (l *leader) belong(ctx context.Context) error {
 	d, err := l.kube.AppsV1().Deployments(control.SystemNamespace).Get(ctx, control.AutoscalerName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -142,7 +137,6 @@ func (l *leader) belong(ctx context.Context) error {
 	})
 }
 
-// run runs all parts that need the core.
 func (l *leader) run(run func(name string, f func(context.Context) error)) {
 	run("core", l.core.Run)
 	run("traces", l.cfg.Traces.Run)
@@ -160,7 +154,7 @@ func (l *leader) run(run func(name string, f func(context.Context) error)) {
 	}
 }
 
-// ended returns nil if err follows from the end of ctx and not from the loss of the lease.
+// ended hides an error that follows from the end of ctx, but not the loss of the lease.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errLost) {
 		return nil
@@ -168,7 +162,7 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// build creates the parts that need nothing of the cluster yet. It starts nothing.
+// build needs nothing of the cluster and starts nothing.
 func (l *leader) build() (err error) {
 	l.token = newToken(l.kube, l.log)
 	l.peers = newPeers(l.kube, l.log)
@@ -194,23 +188,20 @@ func (l *leader) build() (err error) {
 	return err
 }
 
-// source returns the source of the leader's events.
 func (l *leader) source() string { return "/autoscaler/" + l.cfg.Pod }
 
-// told passes instances' statuses to the activators and to the event log.
 type told struct {
 	*server.Activators
 	events *cloudevent.Log
 	source string
 }
 
-// Tell passes r on. It does not block.
+// Tell does not block.
 func (t told) Tell(r control.InstanceReport) {
 	t.Activators.Tell(r)
 	t.events.Emit(api.NewEvent(api.EventInstanceState, t.source, r.Status.Function, r.Status))
 }
 
-// reconcile reconciles PodAutoscalers until ctx ends.
 func (l *leader) reconcile(ctx context.Context) error {
 	configMaps := informer.NewInformedWatcher(l.kube, control.SystemNamespace)
 	controller := knative.NewController(ctx, l.fleet, configMaps)
@@ -220,7 +211,6 @@ func (l *leader) reconcile(ctx context.Context) error {
 	return controller.RunContext(ctx, reconcilers)
 }
 
-// info returns the cluster's information for the administrative API.
 func (l *leader) info() server.Info {
 	i := server.Info{Version: l.cfg.Version, URL: "http://" + control.FrontDoorName + "." + control.SystemNamespace + ".svc",
 		Leader: l.cfg.Pod, Started: l.started, Problem: l.reconciler.Problem(), Activators: []server.ActivatorInfo{}}

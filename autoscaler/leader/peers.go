@@ -17,8 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/peertls"
 )
 
-// peers maintains TLS between the autoscaler and activators, according to Knative's configuration and Secret: it is on
-// with system-internal-tls.
+// peers maintains TLS to activators, which is on with Knative's system-internal-tls.
 type peers struct {
 	kube     kubernetes.Interface
 	log      *slog.Logger
@@ -30,8 +29,7 @@ func newPeers(kube kubernetes.Interface, log *slog.Logger) *peers {
 	return &peers{kube: kube, log: log, bell: bell.New()}
 }
 
-// reload reads the setting and the certificate. While the setting is on and there is no certificate, no activator is
-// contacted.
+// reload: while the setting is on and there is no certificate, no activator is contacted.
 func (p *peers) reload(ctx context.Context) error {
 	raw, err := p.kube.CoreV1().ConfigMaps(control.SystemNamespace).Get(ctx, netcfg.ConfigMapName, metav1.GetOptions{})
 	if err != nil {
@@ -63,7 +61,6 @@ func (p *peers) reload(ctx context.Context) error {
 	return p.identity.Set(secret.Data, trusted...)
 }
 
-// keep follows the setting and the certificate until ctx ends. It returns nil.
 func (p *peers) keep(ctx context.Context) error {
 	handler := rings(p.bell)
 	setting, secret := only(p.kube, netcfg.ConfigMapName), only(p.kube, netcfg.ServingRoutingCertName)

@@ -19,8 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// activatorPods follows the pods of our activators, which take the cluster's requests, and of agents, which take those
-// of front doors in other clusters.
+// activatorPods follows the pods of activators, and of agents, which front doors in other clusters call.
 type activatorPods struct {
 	kube kubernetes.Interface
 	set  func([]server.Activator)
@@ -31,7 +30,6 @@ func newActivatorPods(kube kubernetes.Interface, set func([]server.Activator)) *
 	return &activatorPods{kube: kube, set: set, bell: bell.New()}
 }
 
-// run calls set with all pods, whenever one has changed, until ctx ends; it returns nil then.
 func (a *activatorPods) run(ctx context.Context) error {
 	f := informers.NewSharedInformerFactoryWithOptions(a.kube, 0, informers.WithNamespace(control.SystemNamespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
@@ -64,8 +62,7 @@ func (a *activatorPods) run(ctx context.Context) error {
 	}
 }
 
-// activator converts a pod. A terminating pod still counts: it finishes its requests. One that has ended, or has no
-// address yet, does not.
+// A terminating pod still counts: it finishes its requests.
 func activator(p *corev1.Pod) (server.Activator, bool) {
 	if p.Status.PodIP == "" || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
 		return server.Activator{}, false

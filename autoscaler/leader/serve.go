@@ -13,7 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Limits of the servers.
 const (
 	headerTimeout  = 5 * time.Second
 	maxHeaderBytes = 32 << 10
@@ -21,8 +20,8 @@ const (
 	drainTimeout   = 2 * time.Second
 )
 
-// gate is a handler that exists before the one it leads to. Requests wait for a moment; then, or at once if there is a
-// problem for the operator to solve, they are refused.
+// gate is a handler before there is one. Requests wait for a moment; then, or at once if the operator has a problem to
+// solve, they are refused.
 type gate struct {
 	problem func() string
 	opened  chan struct{} // closed by open
@@ -39,10 +38,8 @@ func (g *gate) open(next http.Handler) {
 	close(g.opened)
 }
 
-// patience is how long a request waits at the gate.
 const patience = time.Second
 
-// ServeHTTP passes a request on, or refuses it with 503.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-g.opened:
@@ -65,7 +62,6 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveHTTP serves h until ctx ends; then requests may finish for a moment.
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
 	s := inbound.NewServer(&http.Server{Handler: inbound.Answered(api.InTurn(h)), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quiet(log),
 		BaseContext: func(net.Listener) context.Context { return ctx }})
@@ -82,16 +78,10 @@ func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Lo
 	if s.Shutdown(draining) != nil {
 		_ = s.Close() // requests that follow a log are cut
 	}
-	return ignoreClosed(<-served)
-}
-
-// ignoreClosed returns nil for a server that was closed.
-func ignoreClosed(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
 	}
-	return err
+	return nil
 }
 
-// quiet returns a logger for net/http's messages about broken connections, at debug level.
 func quiet(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }

@@ -23,13 +23,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// token follows the cluster's token in its Secret.
 type token struct {
 	kube  kubernetes.Interface
 	log   *slog.Logger
 	value atomic.Pointer[string]
 	bell  bell.Bell // rung by the watch, received by keep
-	// owner owns the Secret, which is deleted with it; empty: none.
+	// owner owns the Secret, which is deleted with it.
 	owner []metav1.OwnerReference
 }
 
@@ -37,7 +36,6 @@ func newToken(kube kubernetes.Interface, log *slog.Logger) *token {
 	return &token{kube: kube, log: log, bell: bell.New()}
 }
 
-// current returns the token, "" before there is one.
 func (t *token) current() string {
 	if v := t.value.Load(); v != nil {
 		return *v
@@ -45,7 +43,6 @@ func (t *token) current() string {
 	return ""
 }
 
-// ensure reads the Secret. It creates the Secret or a random token if missing.
 func (t *token) ensure(ctx context.Context) error {
 	secrets := t.kube.CoreV1().Secrets(control.SystemNamespace)
 	s, err := secrets.Get(ctx, control.ControlSecret, metav1.GetOptions{})
@@ -80,16 +77,14 @@ func (t *token) ensure(ctx context.Context) error {
 	return nil
 }
 
-// content returns the token in a Secret, without a line end that an editor left.
+// content omits a line end that an editor left.
 func content(s *corev1.Secret) string {
 	return strings.TrimSpace(string(s.Data[control.ControlSecretKey]))
 }
 
-// random returns 260 random bits.
 func random() string { return rand.Text() + rand.Text() }
 
-// keep follows the Secret until ctx ends: a new token is used from then on, and a deleted one is created again. It
-// returns nil.
+// keep also creates a deleted Secret again.
 func (t *token) keep(ctx context.Context) error {
 	f := only(t.kube, control.ControlSecret)
 	if _, err := f.Core().V1().Secrets().Informer().AddEventHandler(rings(t.bell)); err != nil {
@@ -106,12 +101,10 @@ func (t *token) keep(ctx context.Context) error {
 	return nil
 }
 
-// rings returns a handler that rings a bell when an object is added, changed or deleted.
 func rings(b bell.Bell) cache.ResourceEventHandler {
 	return controller.HandleAll(func(any) { b.Ring() })
 }
 
-// only returns informers for the object of that name in the system namespace.
 func only(kube kubernetes.Interface, name string) informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(control.SystemNamespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {

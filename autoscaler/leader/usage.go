@@ -7,10 +7,8 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// usageEvery is the interval of polling the use of GPUs.
 const usageEvery = 10 * time.Second
 
-// watchUsage passes the measured use of GPUs to the core until ctx ends, if an exporter is configured.
 func (l *leader) watchUsage(ctx context.Context) error {
 	if len(l.cfg.DCGM) == 0 {
 		return nil
@@ -24,7 +22,7 @@ func (l *leader) watchUsage(ctx context.Context) error {
 		switch {
 		case err == nil:
 			trouble = ""
-		case ctx.Err() == nil && err.Error() != trouble: // logged once
+		case ctx.Err() == nil && err.Error() != trouble:
 			trouble = err.Error()
 			l.log.Warn("what is used of GPUs can't be read: what was seen of them last stays", "error", err)
 		}

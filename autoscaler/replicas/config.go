@@ -21,7 +21,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Defaults.
 const (
 	DefaultMetric   = "rouse_desired_replicas"
 	DefaultInterval = time.Second
@@ -31,19 +30,17 @@ const (
 	DefaultRate     = 50
 )
 
-// most is the default of a rule's maximum: a mistake in an external autoscaler should not fill a cluster.
+// most is a rule's default: a mistake should not fill a cluster.
 const most = 1000
 
-// Bounds of configured values.
 const (
-	mostRate     = 10000          // writes a second
-	mostReplicas = math.MaxInt32  // as in Kubernetes
-	mostInterval = time.Hour      // between two readings
+	mostRate     = 10000         // a second
+	mostReplicas = math.MaxInt32 // as in Kubernetes
+	mostInterval = time.Hour
 	mostLifetime = 24 * time.Hour // the autoscaler's limit
 )
 
-// Config says what is read, how often, and what it means. The YAML file has all fields; the command's flags have some
-// of them.
+// Config says what is read, how often, and what it means.
 type Config struct {
 	// Metric is the gauge that is read. Default [DefaultMetric].
 	Metric string `yaml:"metric"`
@@ -52,31 +49,30 @@ type Config struct {
 	// Targets are the rules; the first one that matches a series counts.
 	Targets []Rule `yaml:"targets"`
 
-	// Interval is the time between two readings of a source. Default [DefaultInterval].
+	// Interval is between two readings of a source. Default [DefaultInterval].
 	Interval time.Duration `yaml:"interval"`
 	// Timeout bounds one reading. Default [DefaultTimeout].
 	Timeout time.Duration `yaml:"timeout"`
-	// Resync is the interval of checking a target whose number has not changed. Default [DefaultResync].
+	// Resync is between checks of an unchanged target. Default [DefaultResync].
 	Resync time.Duration `yaml:"resync"`
-	// Lifetime is how long a function of Rouse keeps a number that is not renewed. Default [DefaultLifetime].
+	// Lifetime is how long a function of Rouse keeps a number. Default [DefaultLifetime].
 	Lifetime time.Duration `yaml:"lifetime"`
-	// Rate bounds the writes per second, over all targets. Default [DefaultRate].
+	// Rate bounds all writes per second. Default [DefaultRate].
 	Rate float64 `yaml:"rate"`
-	// DryRun logs what would be written and writes nothing.
+	// DryRun logs what would be written.
 	DryRun bool `yaml:"dryRun"`
 }
 
-// Rule maps series to a target. In Namespace and Name, {label} stands for the value of that label. {namespace} and
-// {exported_namespace} are equivalent: Prometheus renames the former to the latter.
+// Rule maps series to a target. In Namespace and Name, {label} stands for its value. {exported_namespace} is
+// {namespace}, renamed by Prometheus.
 type Rule struct {
-	// Labels are the labels that a series must have: a value, or a pattern with *. None: any series.
+	// Labels have a value, or a pattern with *.
 	Labels map[string]string `yaml:"labels"`
-	// Kind is one of the Kind constants.
-	Kind Kind `yaml:"kind"`
-	// Namespace and Name are the target's. Namespace's default is {namespace}, Name's {variant_name}.
+	Kind   Kind              `yaml:"kind"`
+	// Namespace's default is {namespace}, Name's {variant_name}.
 	Namespace string `yaml:"namespace"`
 	Name      string `yaml:"name"`
-	// Min and Max bound the number that is set; a Max of 0 means 1000.
+	// A Max of 0 means 1000.
 	Min int `yaml:"min"`
 	Max int `yaml:"max"`
 }
@@ -95,7 +91,7 @@ const (
 
 var kinds = []Kind{Deployment, ReplicaSet, StatefulSet, Revision, Service}
 
-// Parse reads a file: one YAML document. An unknown field is an error.
+// Parse reads one YAML document. An unknown field is an error.
 func Parse(raw []byte) (Config, error) {
 	var c Config
 	d := yaml.NewDecoder(bytes.NewReader(raw))

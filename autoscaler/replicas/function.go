@@ -12,10 +12,9 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// maxAnswer bounds an answer's size.
 const maxAnswer = 1 << 20
 
-// Functions tells Rouse's autoscaler how many instances of a function are wanted, through its administrative API.
+// Functions tells Rouse's autoscaler how many instances are wanted.
 type Functions struct {
 	// URL is the autoscaler's, Token returns the cluster's token.
 	URL       string
@@ -28,8 +27,7 @@ type Functions struct {
 	last map[api.FunctionName]int
 }
 
-// Set requests n instances of a function for Lifetime. Each call renews that. Was is the number last set by this relay,
-// -1 for none.
+// Set requests n instances, or renews that. Was is the number last set by this relay.
 func (f *Functions) Set(ctx context.Context, name api.FunctionName, n int, dry bool) (Outcome, error) {
 	if dry {
 		was := f.note(name, n)
@@ -47,7 +45,7 @@ func (f *Functions) Set(ctx context.Context, name api.FunctionName, n int, dry b
 	return Outcome{Was: f.note(name, n), Renew: true, Changed: true}, nil
 }
 
-// note stores n and returns the previous number, -1 for none.
+// note returns the previous number, -1 for none.
 func (f *Functions) note(name api.FunctionName, n int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

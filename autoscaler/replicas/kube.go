@@ -11,25 +11,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"knative.dev/pkg/kmap"
 	"knative.dev/serving/pkg/apis/autoscaling"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 )
 
-// manager is the relay's name as a field manager.
 const manager = "rouse-relay"
 
 // Cluster is the [Setter] of a cluster.
 type Cluster struct {
 	Kube    kubernetes.Interface
 	Serving servingclient.Interface
-	// Functions tells Rouse's autoscaler; nil: revisions of Rouse's class can't be scaled.
+	// Without Functions, revisions of Rouse's class can't be scaled.
 	Functions *Functions
 }
 
-// Set sets the scale of a target in the way of its kind.
+// Set implements [Setter].
 func (c *Cluster) Set(ctx context.Context, t Target, n int, dry bool) (Outcome, error) {
 	switch t.Kind {
 	case Deployment, ReplicaSet, StatefulSet:
@@ -46,7 +47,6 @@ func (c *Cluster) Set(ctx context.Context, t Target, n int, dry bool) (Outcome, 
 	return Outcome{}, fmt.Errorf("scale %s: there is no such kind", t)
 }
 
-// scaler is the common part of the clients of all kinds with a scale.
 type scaler struct {
 	get   func(ctx context.Context, name string, o metav1.GetOptions) (*autoscalingv1.Scale, error)
 	patch func(ctx context.Context, name string, patch []byte) error
@@ -74,7 +74,6 @@ func scalerOf[T any](get func(context.Context, string, metav1.GetOptions) (*auto
 	}}
 }
 
-// setScale writes the scale subresource, if it differs.
 func (c *Cluster) setScale(ctx context.Context, t Target, n int, dry bool) (Outcome, error) {
 	s := c.scaler(t)
 	now, err := s.get(ctx, t.Name, metav1.GetOptions{})
@@ -91,7 +90,6 @@ func (c *Cluster) setScale(ctx context.Context, t Target, n int, dry bool) (Outc
 	return o, nil
 }
 
-// setService scales a service's newest ready revision.
 func (c *Cluster) setService(ctx context.Context, t Target, n int, dry bool) (Outcome, error) {
 	s, err := c.Serving.ServingV1().Services(t.Namespace).Get(ctx, t.Name, metav1.GetOptions{})
 	if err != nil {
@@ -110,37 +108,34 @@ func (c *Cluster) setService(ctx context.Context, t Target, n int, dry bool) (Ou
 	return o, err
 }
 
-// setRevision scales a revision: 1. of Rouse's class through its autoscaler; 2. of another class by its annotations,
-// which are copied to its PodAutoscaler.
+// setRevision scales a revision: 1. through Rouse's autoscaler; 2. of another class by its annotations.
 func (c *Cluster) setRevision(ctx context.Context, r *servingv1.Revision, n int, dry bool) (Outcome, error) {
 	t := Target{Revision, r.Namespace, r.Name}
-	if r.Annotations[autoscaling.ClassAnnotationKey] == "gpu.autoscaling.rouse.dev" { // 1.
+	if r.Annotations[autoscaling.ClassAnnotationKey] == config.Class { // 1.
 		if c.Functions == nil {
 			return Outcome{}, fmt.Errorf("scale %s: it is a function of Rouse, and the relay has no address of Rouse's autoscaler: set --autoscaler", t)
 		}
 		return c.Functions.Set(ctx, api.NewFunctionName(r.Namespace, r.Name), n, dry)
 	}
-	want := bounds(n) // 2.
-	o := Outcome{Was: -1}
+	least, most := autoscaling.MinScaleAnnotation, autoscaling.MaxScaleAnnotation
+	want := map[string]string{least.Key(): strconv.Itoa(n), most.Key(): strconv.Itoa(max(1, n))} // 2. a max-scale of 0 would mean no limit
+	o := Outcome{}
+	if v, err := strconv.Atoi(least.Value(r.Annotations)); err == nil {
+		o.Was = v
+	}
 	patch := map[string]any{}
-	for _, key := range []autoscalingKey{minScale, maxScale} {
-		_, now, _ := key.keys.Get(r.Annotations)
-		if key.floor {
-			o.Was = 0
-			if v, err := strconv.Atoi(now); err == nil {
-				o.Was = v
-			}
-		}
-		if now == want[key.keys.Key()] {
+	for _, keys := range []kmap.KeyPriority{least, most} {
+		key := keys.Key()
+		if keys.Value(r.Annotations) == want[key] {
 			continue
 		}
 		o.Changed = true
-		for _, other := range key.keys { // an older name of the same annotation
+		for _, other := range keys { // an older name of the same annotation
 			if _, there := r.Annotations[other]; there {
 				patch[other] = nil
 			}
 		}
-		patch[key.keys.Key()] = want[key.keys.Key()]
+		patch[key] = want[key]
 	}
 	if !o.Changed || dry {
 		return o, nil
@@ -155,38 +150,6 @@ func (c *Cluster) setRevision(ctx context.Context, r *servingv1.Revision, n int,
 	return o, nil
 }
 
-type autoscalingKey struct {
-	keys  keyPriority
-	floor bool
-}
-
-// keyPriority are the names of one annotation, the one to write first.
-type keyPriority []string
-
-func (k keyPriority) Key() string { return k[0] }
-
-// Get returns the first one that is present.
-func (k keyPriority) Get(m map[string]string) (key, value string, found bool) {
-	for _, key := range k {
-		if v, there := m[key]; there {
-			return key, v, true
-		}
-	}
-	return "", "", false
-}
-
-var (
-	minScale = autoscalingKey{keyPriority(autoscaling.MinScaleAnnotation), true}
-	maxScale = autoscalingKey{keyPriority(autoscaling.MaxScaleAnnotation), false}
-)
-
-// bounds returns the annotations that hold a revision of a stock class at n. A max-scale of 0 would mean no limit, so
-// for 0 requests may start one.
-func bounds(n int) map[string]string {
-	return map[string]string{minScale.keys.Key(): strconv.Itoa(n), maxScale.keys.Key(): strconv.Itoa(max(1, n))}
-}
-
-// explain adds advice to an error of the API server.
 func explain(t Target, err error) error {
 	switch {
 	case apierrors.IsForbidden(err):

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Setter sets scales. Its methods are safe for concurrent use and end when their context ends.
+// Setter sets scales. It is safe for concurrent use.
 type Setter interface {
 	// Set makes a target have n replicas. It writes only if needed, and never with dry.
 	Set(ctx context.Context, t Target, n int, dry bool) (Outcome, error)
@@ -25,11 +25,11 @@ type Setter interface {
 type Outcome struct {
 	// Was is the previous number, -1 if unknown.
 	Was int
-	// Changed says that something was written, or in a dry run would have been.
+	// Changed: something was written, or in a dry run would have been.
 	Changed bool
-	// Renew says that the number is forgotten after [Config.Lifetime] unless it is set again.
+	// Renew: the number is forgotten after [Config.Lifetime].
 	Renew bool
-	// What is the object that was written, if not the target itself.
+	// What was written, if not the target itself.
 	What string
 }
 
@@ -41,22 +41,21 @@ const (
 
 // Deps are a [Relay]'s dependencies.
 type Deps struct {
-	// Client reads the sources.
 	Client *http.Client
 	Setter Setter
 	Log    *slog.Logger
-	// Registry gets the metrics; nil: none.
+	// Registry gets the metrics; may be nil.
 	Registry *prometheus.Registry
 }
 
-// Relay is made by [New]; see the package comment.
+// Relay is made by [New].
 type Relay struct {
 	cfg          Config
 	deps         Deps
 	staleTargets prometheus.Gauge
 	limit        *rate.Limiter
 
-	readings chan reading // from the sources' goroutines to the owner; unbuffered; never closed
+	readings chan reading // from the sources' goroutines; unbuffered; never closed
 	set      chan done    // from writers to the owner; unbuffered; never closed
 
 	// Run owns all below.
@@ -66,7 +65,6 @@ type Relay struct {
 	writers int
 }
 
-// reading is one answer of a source.
 type reading struct {
 	source string
 	series []series
@@ -74,7 +72,6 @@ type reading struct {
 	at     time.Time
 }
 
-// done is the end of a Set.
 type done struct {
 	target  Target
 	n       int
@@ -82,14 +79,13 @@ type done struct {
 	err     error
 }
 
-// state is the state of a target.
 type state struct {
 	want     int
 	known    bool      // want was ever known
 	seen     time.Time // when a fresh series last gave it
 	has      int       // as last set
 	settled  bool      // has was set and nothing failed since
-	busy     bool      // a Set is under way
+	busy     bool
 	look     time.Time // when it is next checked although nothing changed
 	failures int
 	fault    string // as last logged
@@ -112,8 +108,7 @@ func New(cfg Config, deps Deps) (*Relay, error) {
 	return r, nil
 }
 
-// Run relays until ctx ends and returns nil, after all its goroutines have ended. The scales stay as they are. Call it
-// once.
+// Run relays until ctx ends and returns nil, when its goroutines have ended. Call it once.
 func (r *Relay) Run(ctx context.Context) error {
 	readers := len(r.cfg.Sources)
 	stopped := make(chan struct{}) // sent to by each reader at its end; unbuffered
@@ -144,7 +139,6 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow reads one source repeatedly.
 func (r *Relay) follow(ctx context.Context, url string) {
 	for failures := 0; ; {
 		found, err := read(ctx, r.deps.Client, url, r.cfg.Metric, r.cfg.Timeout)
@@ -191,11 +185,9 @@ func (r *Relay) take(got reading) {
 	r.want()
 }
 
-// staleAfter returns how old a reading may be.
 func (r *Relay) staleAfter() time.Duration { return 3*r.cfg.Interval + r.cfg.Timeout }
 
-// want computes the targets' numbers from the last readings. A reading counts until it is stale, even if its source
-// can't be read now: if one of two sources for a target is away for a moment, the number must not fall.
+// want counts a reading until it is stale, even if its source can't be read now: else the number would fall.
 func (r *Relay) want() {
 	now := time.Now()
 	var all []series
@@ -226,10 +218,12 @@ func (r *Relay) want() {
 		}
 		s.want, s.known, s.seen = w.replicas, true, w.at
 	}
+	maps.DeleteFunc(r.targets, func(t Target, s *state) bool {
+		_, there := wishes[t]
+		return !there && !s.known
+	})
 }
 
-// settle begins writes to targets: those whose number has changed, or whose check is due. It leaves targets with stale
-// series alone.
 func (r *Relay) settle(ctx context.Context) {
 	now := time.Now()
 	stale := 0
@@ -260,7 +254,6 @@ func (r *Relay) settle(ctx context.Context) {
 	r.staleTargets.Set(float64(stale))
 }
 
-// order returns the targets in a fixed order.
 func (r *Relay) order() []Target {
 	return slices.SortedFunc(maps.Keys(r.targets), func(a, b Target) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -274,7 +267,6 @@ func (r *Relay) sayStale(t Target, s *state, why string) {
 	}
 }
 
-// write runs one Set. It has its own goroutine.
 func (r *Relay) write(ctx context.Context, t Target, n int) {
 	err := r.limit.Wait(ctx)
 	var o Outcome
@@ -286,7 +278,6 @@ func (r *Relay) write(ctx context.Context, t Target, n int) {
 	r.set <- done{t, n, o, err}
 }
 
-// finish handles the result of a Set.
 func (r *Relay) finish(ctx context.Context, d done) {
 	s := r.targets[d.target]
 	s.busy = false

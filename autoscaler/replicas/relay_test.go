@@ -198,6 +198,24 @@ func TestStaleChangesNothing(t *testing.T) {
 	}
 }
 
+// A target whose series never was a number is forgotten with its series.
+func TestNeverKnownIsForgotten(t *testing.T) {
+	cfg := oneRule
+	cfg.Sources = []string{"http://brain/metrics"}
+	r, err := New(cfg, Deps{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, text := range []string{"other 1\n", says("NaN"), "other 1\n"} {
+		want %= 2
+		found, err := parse(strings.NewReader(text), cfg.Metric)
+		r.take(reading{source: cfg.Sources[0], series: found, err: err, at: time.Now()})
+		if len(r.targets) != want {
+			t.Errorf("after %q there are %d targets, want %d", text, len(r.targets), want)
+		}
+	}
+}
+
 // Of two sources for one target, one that is away for a moment lowers nothing; one that
 // stays away does.
 func TestASourceIsAwayForAMoment(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Serve runs a relay and serves its metrics and health at an address until ctx ends.
+// Serve runs a relay and serves its metrics and health until ctx ends.
 func Serve(ctx context.Context, listen string, registry *prometheus.Registry, r *Relay) error {
 	l, err := net.Listen("tcp", listen)
 	if err != nil {

@@ -15,13 +15,11 @@ import (
 )
 
 const (
-	// maxBody bounds a source's answer.
 	maxBody = 32 << 20
-	// longestPause is the longest pause between reads of a failing source.
+	// longestPause is of a failing source.
 	longestPause = 30 * time.Second
 )
 
-// read reads the metric's series from a source.
 func read(ctx context.Context, client *http.Client, source, metric string, timeout time.Duration) ([]series, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
 	defer cancel()
@@ -57,7 +55,7 @@ func read(ctx context.Context, client *http.Client, source, metric string, timeo
 	return found, nil
 }
 
-// redacted returns a source's address without its password, for logs.
+// redacted returns a source's address without its password.
 func redacted(source string) string {
 	u, err := url.Parse(source)
 	if err != nil {
@@ -66,7 +64,6 @@ func redacted(source string) string {
 	return u.Redacted()
 }
 
-// parse finds a metric in Prometheus text.
 func parse(body io.Reader, metric string) ([]series, error) {
 	found, err := promtext.Parse(body)
 	if err != nil {

@@ -25,10 +25,10 @@ func (t Target) LogValue() slog.Value { return slog.StringValue(t.String()) }
 type series struct {
 	labels map[string]string
 	value  float64
-	at     time.Time // when it was read
+	at     time.Time
 }
 
-// label returns the value of a label, treating the two names for a namespace as one.
+// label takes the two names for a namespace as one.
 func (s series) label(name string) (string, bool) {
 	if v, found := s.labels[name]; found {
 		return v, true
@@ -43,7 +43,6 @@ func (s series) label(name string) (string, bool) {
 	return v, found
 }
 
-// matches reports whether a series has a rule's labels.
 func (r Rule) matches(s series) bool {
 	for name, pattern := range r.Labels {
 		value, found := s.label(name)
@@ -57,10 +56,9 @@ func (r Rule) matches(s series) bool {
 	return true
 }
 
-// Kubernetes' rule for names of most objects (RFC 1123 subdomain), without the length.
+// RFC 1123 subdomains, without the length.
 var objectName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
-// target returns the target that a series of the rule scales.
 func (r Rule) target(s series) (Target, error) {
 	t := Target{Kind: r.Kind}
 	for _, part := range []struct {
@@ -86,7 +84,7 @@ func (r Rule) target(s series) (Target, error) {
 	return t, nil
 }
 
-// replicas returns the number that a value means, rounded up; false if it is invalid.
+// replicas rounds up.
 func (r Rule) replicas(value float64) (int, bool) {
 	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
 		return 0, false
@@ -94,14 +92,13 @@ func (r Rule) replicas(value float64) (int, bool) {
 	return int(max(float64(r.Min), min(math.Ceil(value), float64(r.Max)))), true
 }
 
-// wish is a reading's wish for a target.
 type wish struct {
 	replicas int
-	known    bool      // false: the series exists, but its value is no number of replicas
-	at       time.Time // when it was read
+	known    bool // false: the value is no number of replicas
+	at       time.Time
 }
 
-// wishes returns the series' wishes by target, and errors for series that give no valid target.
+// wishes returns an error for each series without a valid target.
 func (c *Config) wishes(all []series) (map[Target]wish, []error) {
 	out := make(map[Target]wish)
 	var errs []error

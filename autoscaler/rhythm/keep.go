@@ -10,14 +10,12 @@ import (
 	"time"
 )
 
-// keptVersion is the version of [Rhythm.Text]'s format; no other is read.
 const keptVersion = 1
 
 // MostText bounds the length of [Rhythm.Text].
 const MostText = 1200
 
-// Text returns r for a file, with a checksum: about 400 bytes if it has learned much. Times are rounded to a millisecond. It is empty if r has
-// learned nothing.
+// Text returns r for a file, some 400 bytes; empty: it has learned nothing.
 func (r *Rhythm) Text() string {
 	if r == nil || len(r.Visits) == 0 {
 		return ""
@@ -44,8 +42,8 @@ func (r *Rhythm) Text() string {
 
 func ms(ns int64) int64 { return ns / int64(time.Millisecond) }
 
-// Parse parses [Rhythm.Text]'s output; nil for an empty text. It fails if text is invalid. A window that is over at now is dropped: it is unknown
-// whether a request came. Anything learned after now, by another clock, is not believed.
+// Parse parses [Rhythm.Text]; nil for an empty text. A window that is over at now is dropped. Anything learned after
+// now, by another clock, is not believed.
 func Parse(text string, now time.Time) (*Rhythm, error) {
 	if text == "" {
 		return nil, nil
@@ -74,7 +72,7 @@ func Parse(text string, now time.Time) (*Rhythm, error) {
 	return r, nil
 }
 
-// parse reads everything after the version, and reports whether it is valid.
+// parse reads what follows the version.
 func (r *Rhythm) parse(b []byte) bool {
 	ok := len(b) > 0
 	number := func() int64 {

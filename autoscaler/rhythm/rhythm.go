@@ -1,25 +1,16 @@
-// Package rhythm predicts when a function is needed, from the times of earlier requests. It predicts two kinds of things:
+// Package rhythm predicts when a function is needed: a visit at a time ([Rhythm.Next]), and half hours of the day, in
+// UTC, in which there usually is one ([Rhythm.Likely]). A visit is a request after a pause, with those before the next
+// pause. A time is exact enough to wake an instance for it; an hour only says that it is worth having one asleep.
 //
-//   - a visit at a time ([Rhythm.Next]): visits at equal distances, such as jobs, continue
-//   - hours in which there usually is one ([Rhythm.Likely]): half hours of the day, in UTC
-//
-// A visit is a request that comes after a pause, with all further requests before the next pause. A time is exact enough to wake an instance for it; an hour only says
-// that it is worth having one asleep.
-//
-// It does not guess: random arrivals have no rhythm, and chance predictions are soon found to be wrong. It decides nothing and reads no clock.
-//
-//  1. A visit begins ([Rhythm.Visit]). It decides whether the prediction was right: it came within the window; or wrong: after it.
-//  2. For each period that is common or suggested by the last visits, each visit of the last period is followed back: was there one a period before it, and two
-//     periods before it? If so, another is predicted a period after it.
+//  1. A visit ([Rhythm.Visit]) decides whether the last prediction was right.
+//  2. For each common or suggested period, each visit of the last period is followed back: was there one a period before
+//     it, and two periods before it? If so, another is predicted a period after it.
 //  3. The window's width is the deviation of the supporting visits from an exact period, plus a margin.
-//  4. A row of visits that ended here a day or a week ago, in the evening or before a weekend, is expected to end here again. The earliest of the other windows is the
-//     next one.
-//  5. Predictions are acted upon only while the rhythm is trusted ([Rhythm.Trusted]): three quarters of its last eight windows were right, or its only one, from four
-//     visits at equal distances. Meanwhile windows are still made and judged, so that it may be trusted again.
+//  4. A row of visits that ended here a day or a week ago is expected to end here again. The earliest other window is next.
+//  5. Predictions are acted upon only while the rhythm is trusted ([Rhythm.Trusted]), but judged all the same.
 //
-// If the clock is set back, a rhythm forgets its visits; if it is set forward, the row of equal distances breaks, and nothing is predicted until there is a new one.
-//
-// A Rhythm is not safe for concurrent use. Its zero value has learned nothing.
+// If the clock is set back, a rhythm forgets its visits. A Rhythm is not safe for concurrent use. Its zero value has
+// learned nothing.
 package rhythm
 
 import (
@@ -30,25 +21,23 @@ import (
 )
 
 const (
-	// mostVisits bounds what is remembered.
 	mostVisits = 64
-	// leastSupport is how many earlier visits must support a window, in addition to the one that it is a period after.
+	// leastSupport is how many earlier visits must support a window.
 	leastSupport = 2
-	// mostSupport is how many are looked for.
-	mostSupport = 7
-	// mostChance is the largest acceptable probability of meeting a window by chance, at the rate of the last visits.
+	mostSupport  = 7
+	// mostChance is the largest probability of meeting a window by chance.
 	mostChance = 0.05
-	// margin is added to windows for the inaccuracy of real periods.
+	// margin is for the inaccuracy of real periods.
 	margin = 250 * time.Millisecond
 )
 
-// Rhythm is the learned pattern of one function's visits. Its fields are for the record of an autoscaler.
+// Rhythm is one function's. Its fields are for an autoscaler's record.
 type Rhythm struct {
 	// Visits are the beginnings of the last ones, the newest last.
 	Visits []int64 // nanoseconds since 1970
 	Window Window  `json:"Next"`
 	Known  bool
-	// Verdicts are those on the last eight windows, the newest in the lowest bit; Count counts all.
+	// Verdicts are the last eight, the newest in the lowest bit; Count counts all.
 	Verdicts uint8
 	Count    int     `json:"Judged"`
 	Outcome  Verdict `json:"Last"`
@@ -69,7 +58,7 @@ func (r *Rhythm) Clone() *Rhythm {
 type Window struct {
 	// From and Until are its earliest and latest beginning.
 	From, Until time.Time
-	// Period is the distance to the previous visit, and Times how often it was kept in a row.
+	// Period is the distance to the previous visit; Times is in a row.
 	Period time.Duration
 	Times  int
 }
@@ -80,7 +69,6 @@ func (w Window) String() string {
 	return fmt.Sprintf("a request is foreseen at %s ± %s: one came every %s, %d times in a row", middle.UTC().Format("15:04:05 MST"), tidy(w.Until.Sub(w.From)/2), tidy(w.Period), w.Times)
 }
 
-// tidy rounds a duration for display.
 func tidy(d time.Duration) time.Duration {
 	switch {
 	case d >= time.Minute:
@@ -94,13 +82,13 @@ func tidy(d time.Duration) time.Duration {
 // Verdict is the outcome of a window.
 type Verdict struct {
 	Window Window
-	// Right says that the visit came within the window, Came when it did.
+	// Came is when the visit came.
 	Right bool
 	Came  time.Time
 }
 
-// Visit learns that a request came at now, after the function was idle for idle. pause is the shortest idle time before a visit. widest bounds the width of useful
-// windows. judged reports whether this decided the outcome of the previous window, which is verdict.
+// Visit learns of a request at now, after the function was idle for idle. pause is the shortest idle time before a
+// visit. widest bounds useful windows. judged: this decided the outcome of the previous window.
 func (r *Rhythm) Visit(now time.Time, idle, pause, widest time.Duration) (verdict Verdict, judged bool) {
 	at := now.UnixNano()
 	if n := len(r.Visits); n > 0 && at < r.Visits[n-1] { // the clock was set back
@@ -119,7 +107,6 @@ func (r *Rhythm) Visit(now time.Time, idle, pause, widest time.Duration) (verdic
 	return verdict, judged
 }
 
-// judge decides the outcome of the window, if it is over or a request came within it.
 func (r *Rhythm) judge(now time.Time, idle time.Duration) (v Verdict, judged bool) {
 	early := (r.Window.Until.Sub(r.Window.From)) / 2
 	switch {
@@ -142,7 +129,7 @@ func (r *Rhythm) judge(now time.Time, idle time.Duration) (v Verdict, judged boo
 	return v, true
 }
 
-// Next returns the window in which a visit is predicted, if there is one that is not over at now.
+// Next returns the window in which a visit is predicted, if it is not over at now.
 func (r *Rhythm) Next(now time.Time) (w Window, known bool) {
 	if r == nil || !r.Known || now.After(r.Window.Until) {
 		return Window{}, false
@@ -158,7 +145,8 @@ func (r *Rhythm) Made() (w Window, known bool) {
 	return r.Window, r.Known
 }
 
-// Trusted reports whether [Rhythm.Next] is worth acting upon.
+// Trusted reports whether to act upon [Rhythm.Next]: three quarters of the last eight windows were right, or the only
+// one, from four visits at equal distances.
 func (r *Rhythm) Trusted() bool {
 	if r == nil {
 		return false
@@ -201,7 +189,7 @@ func (r *Rhythm) Judged() int {
 	return r.Count
 }
 
-// Last returns the outcome of the last judged window; zero if none was.
+// Last returns the outcome of the last judged window.
 func (r *Rhythm) Last() Verdict {
 	if r == nil {
 		return Verdict{}
@@ -209,10 +197,10 @@ func (r *Rhythm) Last() Verdict {
 	return r.Outcome
 }
 
-// Likely reports whether there usually is a visit in the half hour of t or the next one.
+// Likely reports whether there usually is a visit in the half hour of t or the next.
 func (r *Rhythm) Likely(t time.Time) bool { return r != nil && r.likely(t) }
 
-// NextLikely returns the beginning of the next half hour, after t's, in which there usually is a visit.
+// NextLikely returns the next half hour, after t's, in which there usually is a visit.
 func (r *Rhythm) NextLikely(t time.Time) (begin time.Time, known bool) {
 	if r == nil || !r.Any {
 		return time.Time{}, false
@@ -242,12 +230,12 @@ const (
 	slotSeconds = 30 * 60
 	// gain is the weight of a new day.
 	gain = 0.2
-	// usual is the chance of a visit in a half hour or the next one from which on it is expected. Two days with visits in both, or
+	// usual is the chance from which on a visit is expected in a half hour or the next. Two days with visits in both, or
 	// four with one in one of them, are enough, and two days off after a week do not end it.
 	usual = 0.5
 )
 
-// hours has the share of recent days with a visit, for each half hour of the day.
+// hours has, for each half hour of the day, the share of recent days with a visit.
 type hours struct {
 	Often [slots]float32
 	// Slot is the last half hour with a visit, counted from 1970.
@@ -258,14 +246,13 @@ type hours struct {
 
 func slotOf(t time.Time) int64 { return t.Unix() / slotSeconds }
 
-// visit learns of a visit at now.
 func (h *hours) visit(now time.Time) {
 	slot := slotOf(now)
 	if slot < 0 || h.Begun && slot == h.Slot {
 		return
 	}
 	if h.Begun {
-		// Half hours without a visit; after a month nothing learned is left.
+		// After a month nothing learned is left.
 		for s := max(h.Slot+1, slot-31*slots); s < slot; s++ {
 			h.Often[s%slots] *= 1 - gain
 		}
@@ -275,7 +262,6 @@ func (h *hours) visit(now time.Time) {
 	h.count()
 }
 
-// count computes any.
 func (h *hours) count() {
 	h.Any = false
 	for s := range int64(slots) {
@@ -283,7 +269,6 @@ func (h *hours) count() {
 	}
 }
 
-// likely reports whether a visit in the half hour of t, or the next one, is usual.
 func (h *hours) likely(t time.Time) bool {
 	slot := slotOf(t)
 	if !h.Any || slot < 0 {
@@ -299,19 +284,15 @@ func (h *hours) likely(t time.Time) bool {
 	return 1-(1-keep*h.Often[slot%slots])*(1-keep*h.Often[(slot+1)%slots]) >= usual
 }
 
-// chance returns the chance of a visit in a half hour or the next one.
 func (h *hours) chance(slot int64) float32 {
 	return 1 - (1-h.Often[slot%slots])*(1-h.Often[(slot+1)%slots])
 }
 
-// usualPeriods are common periods of jobs.
 var usualPeriods = []time.Duration{
 	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 20 * time.Minute, 30 * time.Minute,
 	time.Hour, 2 * time.Hour, 3 * time.Hour, 4 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour,
 }
 
-// foresee computes the next window. Its cost is bounded by the number of remembered visits; without a rhythm most visits have no other one a period before them, and
-// little is examined.
 func (r *Rhythm) foresee(pause, widest time.Duration) (best Window, known bool) {
 	n := len(r.Visits)
 	if n <= leastSupport {
@@ -339,7 +320,6 @@ func (r *Rhythm) foresee(pause, widest time.Duration) (best Window, known bool) 
 // same reports whether two windows are about the same visit.
 func same(a, b Window) bool { return !a.From.After(b.Until) && !b.From.After(a.Until) }
 
-// periods returns candidates: common periods, and those that the last visits suggest.
 func (r *Rhythm) periods() []time.Duration {
 	n := len(r.Visits)
 	gaps := make([]int64, 0, mostSupport)
@@ -352,7 +332,7 @@ func (r *Rhythm) periods() []time.Duration {
 	return append([]time.Duration{time.Duration(gaps[len(gaps)/2]), last, two}, usualPeriods...)
 }
 
-// follow looks for visits one, two and more periods before the kth, and returns the window one period after it.
+// follow returns the window one period after the kth visit, if there were others before it.
 func (r *Rhythm) follow(k int, period, near time.Duration) (w Window, found bool) {
 	var back [mostSupport + 1]int64
 	back[0] = r.Visits[k]
@@ -369,7 +349,7 @@ func (r *Rhythm) follow(k int, period, near time.Duration) (w Window, found bool
 		return w, false
 	}
 	exact := (back[0] - back[times]) / int64(times)
-	first, last := int64(0), int64(0) // the range in which each of them predicts the next one, relative to the kth
+	first, last := int64(0), int64(0) // in which each predicts the next, relative to the kth
 	for j := range times + 1 {
 		at := back[j] + int64(j)*exact - back[0]
 		if j == 0 {
@@ -389,8 +369,8 @@ func (r *Rhythm) follow(k int, period, near time.Duration) (w Window, found bool
 // cycles are the cycles of people's habits: a row of visits ends in the evening, or before a weekend.
 var cycles = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour}
 
-// ended reports whether the row of visits that includes the time at ended there in the last cycle, and in the one
-// before if that is remembered. A row ended if there was a visit at this time of the cycle and none a period later.
+// ended reports whether a row of visits ended at this time in the last cycle, and in the one before if that is
+// remembered: there was a visit and none a period later.
 func (r *Rhythm) ended(at int64, period, near time.Duration) bool {
 	for _, cycle := range cycles {
 		times := 0
@@ -412,7 +392,6 @@ func (r *Rhythm) ended(at int64, period, near time.Duration) bool {
 	return false
 }
 
-// visitNear returns the visit that is closest to at, if it is within near.
 func (r *Rhythm) visitNear(at, near int64) (visit int64, found bool) {
 	k, _ := slices.BinarySearch(r.Visits, at)
 	if k < len(r.Visits) && r.Visits[k]-at <= near {
@@ -424,7 +403,7 @@ func (r *Rhythm) visitNear(at, near int64) (visit int64, found bool) {
 	return visit, found
 }
 
-// chance returns the probability that a visit falls into w by chance, at the rate of the last visits.
+// chance returns the probability of a visit in w at the rate of the last visits.
 func (r *Rhythm) chance(w Window) float64 {
 	n := len(r.Visits)
 	span := time.Duration(r.Visits[n-1] - r.Visits[0])

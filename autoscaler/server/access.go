@@ -19,7 +19,6 @@ import (
 // HeaderToken carries the cluster's token if Authorization can't.
 const HeaderToken = "X-Rouse-Token"
 
-// bearer returns the credential of a request, "" if it has none.
 func bearer(r *http.Request) string {
 	if t := r.Header.Get(HeaderToken); t != "" {
 		return t
@@ -31,20 +30,18 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// trusted reports whether a request carries the cluster's token, in constant time.
+// trusted compares in constant time.
 func (s *server) trusted(r *http.Request) bool {
 	want := s.Token()
 	x, y := sha256.Sum256([]byte(bearer(r))), sha256.Sum256([]byte(want))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1 && want != ""
 }
 
-// errToken returns the error for a request without the cluster's token.
 func errToken(what string) error {
 	return api.Errorf(http.StatusUnauthorized, "", "%s wants the cluster's token as a bearer token or in the header %s; it is in the Secret %s of the system namespace, under the key %q",
 		what, HeaderToken, control.ControlSecret, control.ControlSecretKey)
 }
 
-// admitted lets requests with the cluster's token through to next.
 func (s *server) admitted(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.trusted(r) {
@@ -55,7 +52,6 @@ func (s *server) admitted(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// from returns the address of the request's sender.
 func from(r *http.Request) (netip.Addr, error) {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -64,12 +60,11 @@ func from(r *http.Request) (netip.Addr, error) {
 	return ap.Addr().Unmap().WithZone(""), nil
 }
 
-// Bounds of what callers without the cluster's token can cost.
 const (
 	maxReport   = 256 << 10        // bytes of a body
 	bodyTimeout = 10 * time.Second // to read it
 	atOnce      = 128              // of their requests in work
-	eachAtOnce  = 8                // of them, from one address: a deliberately slow pod must not block others
+	eachAtOnce  = 8                // from one address: a slow pod must not block others
 	perSecond   = 50               // of one address, in the long run
 	burst       = 200
 	maxCallers  = 10000 // remembered addresses
@@ -82,7 +77,6 @@ type callers struct {
 	known  map[netip.Addr]*caller
 }
 
-// caller is the state of one address.
 type caller struct {
 	limit  *rate.Limiter
 	inWork int
@@ -90,8 +84,7 @@ type caller struct {
 
 func newCallers() *callers { return &callers{known: map[netip.Addr]*caller{}} }
 
-// enter admits a request of that address; leave must be called when it is done. Errors are *[api.Error] with status 429
-// and a Retry-After.
+// enter's leave must be called when the request is done. Errors are *[api.Error] with status 429.
 func (c *callers) enter(from netip.Addr) (leave func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +110,6 @@ func (c *callers) enter(from netip.Addr) (leave func(), err error) {
 	}, nil
 }
 
-// caller returns the state of an address. Idle ones are dropped when there are many.
 func (c *callers) caller(from netip.Addr) *caller {
 	one := c.known[from]
 	if one != nil {
@@ -130,7 +122,7 @@ func (c *callers) caller(from netip.Addr) *caller {
 			}
 		}
 	}
-	if len(c.known) >= maxCallers { // more than there could be pods: drop all, atOnce still bounds them
+	if len(c.known) >= maxCallers { // atOnce still bounds them
 		clear(c.known)
 	}
 	one = &caller{limit: rate.NewLimiter(perSecond, burst)}
@@ -138,13 +130,13 @@ func (c *callers) caller(from netip.Addr) *caller {
 	return one
 }
 
-// bound limits the size and time of a request's body. done resets the connection's deadline.
+// bound limits a request's body. done resets the connection's deadline.
 func bound(w http.ResponseWriter, r *http.Request, size int64) (done func()) {
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a recorder in a test has none
 	r.Body = http.MaxBytesReader(w, r.Body, size)
 	return func() {
-		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, 4<<10)) // so that the connection can be reused
+		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, 4<<10)) // the connection can be reused
 		_ = rc.SetReadDeadline(time.Time{})
 	}
 }

@@ -19,33 +19,27 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// Times of calls to activators.
 const (
 	callTimeout  = 5 * time.Second
 	statsTimeout = 2 * time.Second
-	// resendEvery bounds how long an activator may be wrong about an instance, whatever went wrong between them.
+	// resendEvery bounds how long an activator may be wrong about an instance.
 	resendEvery = time.Minute
-	// Pauses between tries of calls that must arrive.
-	pauseFirst = 20 * time.Millisecond
-	pauseMost  = 2 * time.Second
+	pauseFirst  = 20 * time.Millisecond
+	pauseMost   = 2 * time.Second
 )
 
 // Activator is one activator's pod.
 type Activator struct {
-	// Key changes when the pod or its container is replaced: its state is lost then.
-	Key string
-	// Name is the pod's, for display.
-	Name string
-	// Endpoint is the endpoint of its control paths.
+	// Key changes when the pod or its container is replaced and has lost its state.
+	Key      string
+	Name     string
 	Endpoint api.Endpoint
-	// Ready is Kubernetes' view of its readiness.
+	// Ready is Kubernetes' view.
 	Ready bool
 }
 
-// Activators are the clients of all activators. Each has its own sender, so that a hanging one delays no other. Instances'
-// states are remembered for later activators.
-//
-// All methods are safe for concurrent use. Calls before [Activators.Run] are queued until it runs.
+// Activators are the clients of all activators. Each has its own sender: a hanging one delays no other. It is safe for
+// concurrent use. Calls before [Activators.Run] are queued.
 type Activators struct {
 	client *control.Client
 	log    *slog.Logger
@@ -60,10 +54,10 @@ type Activators struct {
 	gpus    map[api.InstanceID]float64
 }
 
-// NewTransport returns the transport of calls to activators, without TLS.
+// NewTransport is for calls to activators, without TLS.
 func NewTransport() http.RoundTripper { return localhttp.New(16, 30*time.Second) }
 
-// NewActivators returns a set of activators that is empty until [Activators.Set]. token returns the cluster's token.
+// NewActivators returns an empty set. token returns the cluster's token.
 func NewActivators(transport http.RoundTripper, token func() string, log *slog.Logger) *Activators {
 	return &Activators{
 		client: control.New(transport, token), log: log, peers: map[string]*peer{},
@@ -96,7 +90,7 @@ func (a *Activators) start(p *peer) {
 	a.senders.Go(func() { p.run(ctx) })
 }
 
-// Set replaces the list of activators: new ones get all reports and grants, missing ones are dropped. It does not block.
+// Set replaces the activators: new ones get all reports and grants. It does not block.
 func (a *Activators) Set(now []Activator) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -124,7 +118,7 @@ func (a *Activators) Set(now []Activator) {
 	}
 }
 
-// fill queues all that p should know. The caller holds a.mu.
+// The caller holds a.mu.
 func (a *Activators) fill(p *peer) {
 	for _, id := range slices.Sorted(maps.Keys(a.reports)) {
 		_, granted := a.grants[id]
@@ -150,11 +144,16 @@ func (a *Activators) all() []*peer {
 	return slices.Collect(maps.Values(a.peers))
 }
 
-// Tell sends an instance's status to all activators, including later ones. It never blocks; the reports of one instance arrive
-// in order, and of queued ones only the last is sent. [api.Gone] drops the instance.
+// Tell sends a status to all activators, including later ones. It never blocks. The reports of one instance arrive in
+// order; of queued ones only the last is sent. [api.Gone] drops the instance.
 func (a *Activators) Tell(r control.InstanceReport) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.tell(r)
+}
+
+// The caller holds a.mu.
+func (a *Activators) tell(r control.InstanceReport) {
 	id := r.Status.Instance
 	r.GPUs = a.gpus[id]
 	a.reports[id] = r
@@ -168,18 +167,19 @@ func (a *Activators) Tell(r control.InstanceReport) {
 	}
 }
 
-// Hold adds to an instance's reports how many GPUs it holds while it is awake.
+// Hold adds to an instance's reports the GPUs that it holds awake.
 func (a *Activators) Hold(_ api.FunctionName, id api.InstanceID, gpus float64) {
 	a.mu.Lock()
-	a.gpus[id] = gpus
-	r, known := a.reports[id]
-	a.mu.Unlock()
-	if known {
-		a.Tell(r)
+	defer a.mu.Unlock()
+	if a.gpus[id] = gpus; gpus == 0 {
+		delete(a.gpus, id)
+	}
+	if r, known := a.reports[id]; known {
+		a.tell(r) // under the same lock: a later report must not be overtaken
 	}
 }
 
-// Instances returns the last reports of a function's instances, by name.
+// Instances returns the last reports of a function, by instance.
 func (a *Activators) Instances(f api.FunctionName) []control.InstanceReport {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -195,8 +195,7 @@ func (a *Activators) Instances(f api.FunctionName) []control.InstanceReport {
 	return of
 }
 
-// Grant lets all activators wake an instance until the grant expires; later ones get it too. Without activators it does nothing.
-// It fails if a living activator may not have received it.
+// Grant fails if a living activator may not have received g. Later ones get it, too.
 func (a *Activators) Grant(ctx context.Context, g api.Grant) error {
 	a.mu.Lock()
 	a.grants[g.Instance] = g
@@ -204,7 +203,6 @@ func (a *Activators) Grant(ctx context.Context, g api.Grant) error {
 	return a.post(ctx, control.PathGrants, g, "grant "+string(g.Instance))
 }
 
-// post sends a message to all activators. It fails if a living one may not have received it.
 func (a *Activators) post(ctx context.Context, path string, body any, what string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -216,12 +214,12 @@ func (a *Activators) post(ctx context.Context, path string, body any, what strin
 	})
 }
 
-// Revoke withdraws a grant from all activators. nil says that at living ones no wake under it is under way or can begin. It
-// retries until ctx ends; one that can't be reached counts as alive as long as Kubernetes reports it as ready.
+// Revoke withdraws a grant from all activators. nil: no wake under it is under way or can begin. It retries until ctx
+// ends; an activator lives as long as Kubernetes reports it as ready.
 func (a *Activators) Revoke(ctx context.Context, g api.Grant) error {
 	a.mu.Lock()
 	if a.grants[g.Instance].Epoch <= g.Epoch {
-		delete(a.grants, g.Instance) // before it is withdrawn: no activator gets it any more
+		delete(a.grants, g.Instance) // no activator gets it any more
 	}
 	a.mu.Unlock()
 	return a.each(func(p *peer) error {
@@ -233,7 +231,7 @@ func (a *Activators) Revoke(ctx context.Context, g api.Grant) error {
 	})
 }
 
-// Fail has all activators answer requests that wait for a function with err; nil undoes that.
+// Fail answers requests that wait for a function with err; nil undoes that.
 func (a *Activators) Fail(ctx context.Context, f api.FunctionName, err *api.Error) error {
 	r := control.FailRequest{Function: f}
 	if err != nil {
@@ -242,7 +240,7 @@ func (a *Activators) Fail(ctx context.Context, f api.FunctionName, err *api.Erro
 	return a.post(ctx, control.PathFail, r, "refuse what waits for "+string(f))
 }
 
-// Report has all activators send their view of a function now, and returns when they have, or did not in time.
+// Report has all activators send their view of a function now, and waits a little.
 func (a *Activators) Report(ctx context.Context, f api.FunctionName) {
 	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
@@ -262,19 +260,19 @@ func (a *Activators) Stats(ctx context.Context, f api.FunctionName) (sum api.Act
 	return sum
 }
 
-// Picks returns the instances that activators have chosen for a request, in the order of time.
+// Picks returns the instances chosen for a request, in the order of time.
 func (a *Activators) Picks(ctx context.Context, request string) []api.Pick {
 	all := slices.Concat(gather[[]api.Pick](ctx, a, admin.PicksPath(request))...)
 	slices.SortStableFunc(all, func(x, y api.Pick) int { return x.At.Compare(y.At) })
 	return all
 }
 
-// Clusters returns the clusters that activators declare as front doors. Those that don't answer are left out.
+// Clusters returns the clusters that front doors declare.
 func (a *Activators) Clusters(ctx context.Context) []admin.Cluster {
 	return admin.MergeClusters(gather[[]admin.Cluster](ctx, a, admin.PathClusters)...)
 }
 
-// Far returns the functions of other clusters that activators are front doors of: a summary of all, or details of the named one.
+// Far returns the functions of other clusters: a summary of all, or details of the named one.
 func (a *Activators) Far(ctx context.Context, name api.FunctionName) []admin.Far {
 	path := admin.PathFar
 	if name != "" {
@@ -283,7 +281,7 @@ func (a *Activators) Far(ctx context.Context, name api.FunctionName) []admin.Far
 	return admin.MergeFar(gather[[]admin.Far](ctx, a, path)...)
 }
 
-// gather reads an answer from each activator. Those that don't answer are left out.
+// gather leaves out activators that don't answer.
 func gather[T any](ctx context.Context, a *Activators, path string) (all []T) {
 	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
@@ -302,7 +300,6 @@ func gather[T any](ctx context.Context, a *Activators, path string) (all []T) {
 	return all
 }
 
-// add merges the views of two activators.
 func add(x, y api.Activity) api.Activity {
 	x.Waiting += y.Waiting
 	x.Running += y.Running
@@ -311,12 +308,7 @@ func add(x, y api.Activity) api.Activity {
 	if y.LastRequest.After(x.LastRequest) {
 		x.LastRequest = y.LastRequest
 	}
-	if x.Waking == "" {
-		x.Waking = y.Waking
-	}
-	if x.Failed == "" {
-		x.Failed = y.Failed
-	}
+	x.Waking, x.Failed = cmp.Or(x.Waking, y.Waking), cmp.Or(x.Failed, y.Failed)
 	if x.LostNames == nil { // all activators decide the same
 		x.LostNames, x.WrongFallbacks = y.LostNames, y.WrongFallbacks
 	}
@@ -332,7 +324,6 @@ func add(x, y api.Activity) api.Activity {
 	return x
 }
 
-// each calls f with every activator concurrently, waits, and joins the errors.
 func (a *Activators) each(f func(*peer) error) error {
 	peers := a.all()
 	errs := make([]error, len(peers))

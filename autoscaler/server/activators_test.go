@@ -175,6 +175,23 @@ func TestActivatorsAreTold(t *testing.T) {
 	})
 }
 
+// What an instance holds is part of its reports, and forgotten with it in either order.
+func TestHold(t *testing.T) {
+	a := NewActivators(nil, nil, slog.New(slog.DiscardHandler))
+	a.Hold("default/f", "made-up", 2)
+	a.Hold("default/f", "made-up", 0) // it was renamed
+	a.Tell(status("i", api.Awake, 1))
+	a.Hold("default/f", "i", 0.5)
+	if got := a.Instances("default/f"); len(got) != 1 || got[0].GPUs != 0.5 {
+		t.Errorf("got %+v, want i with half a GPU", got)
+	}
+	a.Tell(status("i", api.Gone, 2))
+	a.Hold("default/f", "i", 0)
+	if got := a.Instances("default/f"); len(got)+len(a.gpus) != 0 {
+		t.Errorf("kept of instances that are gone: %+v, %v", got, a.gpus)
+	}
+}
+
 // One that does not answer holds up nobody, and is told the last of each instance when it is back.
 func TestAnActivatorIsAway(t *testing.T) {
 	crowd(t, func(t *testing.T, n *network, a *Activators) {

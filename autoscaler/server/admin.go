@@ -10,7 +10,6 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// admin returns the server of the administrative API.
 func (s *server) admin() *Admin {
 	return NewAdmin(AdminConfig{
 		Decider: s.Decider, Info: func() any { return s.Info() }, Resolve: s.Fleet.Resolve, Activity: s.Activators.Stats, Report: s.Activators.Report, Clusters: s.Activators.Clusters, Picks: s.Activators.Picks, Far: s.Activators.Far,
@@ -18,7 +17,7 @@ func (s *server) admin() *Admin {
 	})
 }
 
-// logs passes on the output of the function's instances, each line after the instance's name if there are several.
+// logs puts an instance's name before its lines if there are several.
 func (s *server) logs(ctx context.Context, v admin.Function, n int, follow bool) (pass func(line func(string) error), err error) {
 	var sources []logSource
 	var failed error
@@ -53,16 +52,13 @@ func (s *server) logs(ctx context.Context, v admin.Function, n int, follow bool)
 	}, nil
 }
 
-// logSource is one instance's output.
 type logSource struct {
 	name string
 	body io.ReadCloser
 }
 
-// maxLine bounds one line of a log; a longer one is split.
 const maxLine = 64 << 10
 
-// copy writes the source's lines, each after prefix, to its end.
 func (l logSource) copy(out *lines, prefix string) {
 	defer l.body.Close()
 	in := bufio.NewReaderSize(l.body, maxLine)
@@ -75,7 +71,6 @@ func (l logSource) copy(out *lines, prefix string) {
 	}
 }
 
-// lines accepts lines from several goroutines, one at a time.
 type lines struct {
 	mu   sync.Mutex // guards line
 	line func(string) error

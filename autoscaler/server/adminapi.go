@@ -19,33 +19,29 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// AdminConfig holds an [Admin]'s dependencies. All fields are required except Resolve.
+// AdminConfig holds an [Admin]'s dependencies.
 type AdminConfig struct {
 	Decider Decider
-	// Info describes the serving process.
-	Info func() any
-	// Resolve returns the functions that a name stands for, the one with most traffic first; nil: the name itself.
+	Info    func() any
+	// Resolve returns the functions of a name, the one with most traffic first; nil: the name itself.
 	Resolve func(name api.FunctionName) []api.FunctionName
-	// Activity returns the activators' view of a function; Report has them send it to the autoscaler now.
+	// Report has activators send their view to the autoscaler now.
 	Activity func(ctx context.Context, name api.FunctionName) api.Activity
 	Report   func(ctx context.Context, name api.FunctionName)
-	// Clusters returns the clusters that front doors declare.
 	Clusters func(ctx context.Context) []admin.Cluster
-	// Picks returns the instances that activators have chosen for a request.
-	Picks func(ctx context.Context, request string) []api.Pick
-	// Far returns the functions of other clusters that front doors know: a summary of all, or details of the named one.
+	Picks    func(ctx context.Context, request string) []api.Pick
+	// Far is [Activators.Far].
 	Far func(ctx context.Context, name api.FunctionName) []admin.Far
-	// Logs opens the output of the function's instances: the last n lines and, with follow, each further one. The error says why there
-	// is none. pass, which is called once, calls line with each line, from one goroutine at a time.
-	Logs func(ctx context.Context, v admin.Function, n int, follow bool) (pass func(line func(string) error), err error)
-	// Events is the event log.
+	// Logs opens the instances' output: the last n lines and, with follow, each further one. pass, which is called once,
+	// calls line from one goroutine at a time.
+	Logs   func(ctx context.Context, v admin.Function, n int, follow bool) (pass func(line func(string) error), err error)
 	Events *cloudevent.Log
-	// None is added to the error for an unknown function if there are no functions.
+	// None is added to the error if there are no functions.
 	None string
 }
 
-// Admin serves the administrative API (package api/admin): the autoscaler's state, and orders to it. It is the same on one
-// machine and in a cluster; an [AdminConfig] has the differences. Its caller authorizes requests. It is safe for concurrent use.
+// Admin serves the administrative API (package api/admin), on one machine and in a cluster. Its caller authorizes
+// requests. It is safe for concurrent use.
 type Admin struct {
 	cfg   AdminConfig
 	board *board
@@ -104,10 +100,9 @@ func (s *Admin) Routes(r *mux.Router, admit func(http.HandlerFunc) http.HandlerF
 	} {
 		add(one+path, s.Known(s.byHand(o)), http.MethodPost)
 	}
-	add(one+"/scale", s.Known(s.scale), http.MethodPut, http.MethodPost) // the API server's proxy lets users with the permission to create send POST, not PUT
+	add(one+"/scale", s.Known(s.scale), http.MethodPut, http.MethodPost) // for the API server's proxy and users with the permission to create
 }
 
-// usage answers with the usage by client.
 func (s *Admin) usage(w http.ResponseWriter, r *http.Request) {
 	q, err := admin.UsageQueryOf(r.URL.Query())
 	if err != nil {
@@ -117,7 +112,6 @@ func (s *Admin) usage(w http.ResponseWriter, r *http.Request) {
 	api.WriteJSON(w, http.StatusOK, s.cfg.Decider.Usage(q))
 }
 
-// history answers with held memory and decisions, all or those after a number.
 func (s *Admin) history(w http.ResponseWriter, r *http.Request) {
 	after := uint64(0)
 	if text := r.URL.Query().Get("after"); text != "" {
@@ -130,7 +124,7 @@ func (s *Admin) history(w http.ResponseWriter, r *http.Request) {
 	api.WriteJSON(w, http.StatusOK, s.cfg.Decider.History(after))
 }
 
-// record answers with the autoscaler's flight record. If reading it fails after the start, the connection is aborted.
+// record aborts the connection if reading fails after the start.
 func (s *Admin) record(w http.ResponseWriter, _ *http.Request) {
 	out := &begun{w: w}
 	if err := s.cfg.Decider.CopyRecord(out); err != nil {
@@ -141,7 +135,6 @@ func (s *Admin) record(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// begun tracks whether anything was written.
 type begun struct {
 	w  http.ResponseWriter
 	is bool
@@ -155,7 +148,6 @@ func (b *begun) Write(p []byte) (int, error) {
 	return b.w.Write(p)
 }
 
-// order is an operator's order on a function.
 type order func(r *http.Request, f api.FunctionName) error
 
 func (s *Admin) sleep(r *http.Request, f api.FunctionName) error {
@@ -169,13 +161,11 @@ func (s *Admin) sleep(r *http.Request, f api.FunctionName) error {
 	return s.cfg.Decider.Sleep(r.Context(), f, api.Level(level))
 }
 
-// Known finds the function that a request is about: the one of that name, or
-// of a service's revisions the one with most traffic.
+// Known finds the function of a request's name, or of a service's revisions the one with most traffic.
 func (s *Admin) Known(next func(w http.ResponseWriter, r *http.Request, v admin.Function)) http.HandlerFunc {
 	return s.seen(next, nil)
 }
 
-// maxListed bounds the names in an error.
 const maxListed = 20
 
 // Unknown returns the error for a name of no function here. It lists the existing ones, or the clusters that have it.
@@ -202,7 +192,6 @@ func (s *Admin) Unknown(ctx context.Context, name api.FunctionName) error {
 	return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %.300s; there are: %s%s", name.Short(), strings.Join(there, ", "), rest)
 }
 
-// asking bounds the concurrent calls to activators for one list.
 const asking = 16
 
 func (s *Admin) list(w http.ResponseWriter, r *http.Request) {
@@ -240,11 +229,10 @@ func (s *Admin) describe(w http.ResponseWriter, r *http.Request, v admin.Functio
 	api.WriteJSON(w, http.StatusOK, s.view(r.Context(), v))
 }
 
-// byHand carries out an order on a function and answers with the function.
 func (s *Admin) byHand(do order) func(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	return func(w http.ResponseWriter, r *http.Request, v admin.Function) {
 		name := v.Function.Name
-		s.cfg.Report(r.Context(), name) // orders are refused while requests wait: use the present number
+		s.cfg.Report(r.Context(), name) // orders are refused while requests wait
 		if err := do(r, name); err != nil {
 			api.WriteError(w, err)
 			return
@@ -256,8 +244,7 @@ func (s *Admin) byHand(do order) func(w http.ResponseWriter, r *http.Request, v 
 	}
 }
 
-// scale sets the number of wanted instances, and answers with the autoscaler's view of the function. It does not ask activators,
-// because external autoscalers repeat it all the time.
+// scale does not ask activators: external autoscalers repeat it all the time.
 func (s *Admin) scale(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	scale, lifetime, err := admin.ReadScale(r.Body)
 	if err == nil {
@@ -285,8 +272,7 @@ func (s *Admin) logs(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	pass(lineWriter(w))
 }
 
-// allLogs writes what the instances of all functions print, each line after its function's name. It follows those that
-// have an instance, or have failed, when it is called.
+// allLogs puts a function's name before its lines.
 func (s *Admin) allLogs(w http.ResponseWriter, r *http.Request) {
 	n, follow := cloudevent.Parameters(r, -1)
 	write := lineWriter(w)
@@ -311,7 +297,7 @@ func (s *Admin) allLogs(w http.ResponseWriter, r *http.Request) {
 	all.Wait()
 }
 
-// lineWriter begins an answer of lines of text. It returns what writes a line, whose error is that the reader has left.
+// lineWriter's function fails if the reader has left.
 func lineWriter(w http.ResponseWriter) func(line string) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	rc := http.NewResponseController(w)
@@ -324,7 +310,7 @@ func lineWriter(w http.ResponseWriter) func(line string) error {
 	}
 }
 
-// events writes events, all or those of one function, which in a cluster includes present and future revisions.
+// events writes events, all or those of one function, present and future revisions included.
 func (s *Admin) events(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("function")
 	s.cfg.Events.Serve(w, r, func(subject string) bool {

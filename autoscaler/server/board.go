@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -14,18 +15,16 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// Timing and bounds of the board.
 const (
 	settle    = 50 * time.Millisecond // events within this time count as one change
-	sweep     = 2 * time.Second       // interval of reading all functions: events may be lost, and some changes have none
+	sweep     = 2 * time.Second       // events may be lost, and some changes have none
 	mostNamed = 100                   // if more functions are marked, all are read
 	mostMade  = 300                   // decisions kept for readers
 	mostGone  = 1000                  // removed functions kept on the board
 )
 
-// board holds the state that all readers of a stream see, each item with the version of its last change. While there is
-// a reader, two goroutines update it: the first reader starts them, the last one waits for their end. It is safe for
-// concurrent use.
+// board holds what all readers of a stream see, each item with the version of its last change. Two goroutines update it
+// while there is a reader. It is safe for concurrent use.
 type board struct {
 	server *Admin
 
@@ -44,40 +43,38 @@ type board struct {
 	decisions []made
 	dirty     map[api.FunctionName]bool
 	told      uint64 // the version at which readers were last woken
-	gone      int    // the number of removed functions on the board
-	forgotten uint64 // the version at which removed functions were last dropped from the board
+	gone      int    // of removed functions on the board
+	forgotten uint64 // the version at which removed functions were last dropped
 }
 
-// shown is a function on the board. raw is nil if it was removed.
+// shown's raw is nil if the function was removed.
 type shown struct {
 	name api.FunctionName
 	raw  json.RawMessage
 	at   uint64
 }
 
-// made is a decision on the board.
 type made struct {
 	raw json.RawMessage
 	at  uint64
 }
 
-// news holds the changes since a reader's last version.
 type news struct {
 	version   uint64
-	whole     bool // it contains everything
+	whole     bool
 	functions []json.RawMessage
 	gone      []api.FunctionName
 	devices   json.RawMessage
 	decisions []json.RawMessage
 }
 
-// clear empties the board. Versions continue: no reader has a version from the future.
+// clear empties the board. Versions continue.
 func (b *board) clear() {
 	b.changed, b.functions, b.order = make(chan struct{}), map[api.FunctionName]*list.Element{}, list.New()
 	b.devices, b.decisions, b.dirty, b.gone = nil, nil, map[api.FunctionName]bool{}, 0
 }
 
-// join counts a reader, and has the board updated until it leaves. It returns false if there are too many.
+// join returns false if there are too many readers.
 func (b *board) join() (leave func(), ok bool) {
 	b.joining.Lock()
 	defer b.joining.Unlock()
@@ -113,7 +110,6 @@ func (b *board) leave() {
 	}
 }
 
-// note keeps a decision, and marks the event's function.
 func (b *board) note(e api.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,7 +124,6 @@ func (b *board) note(e api.Event) {
 	b.decisions = append(b.decisions, made{e.Data, b.version}) // readers get it with the change that follows
 }
 
-// keepUp reads the functions named by events soon after, and everything at intervals.
 func (b *board) keepUp(ctx context.Context, dirty bell.Bell) {
 	sweeps := time.NewTicker(sweep)
 	defer sweeps.Stop()
@@ -153,10 +148,7 @@ func (b *board) keepUp(ctx context.Context, dirty bell.Bell) {
 func (b *board) marked() []api.FunctionName {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	names := make([]api.FunctionName, 0, len(b.dirty))
-	for name := range b.dirty {
-		names = append(names, name)
-	}
+	names := slices.AppendSeq([]api.FunctionName{}, maps.Keys(b.dirty))
 	clear(b.dirty)
 	if len(names) > mostNamed {
 		return nil
@@ -164,7 +156,7 @@ func (b *board) marked() []api.FunctionName {
 	return names
 }
 
-// refresh reads the named functions, nil: all, and wakes readers if anything has changed.
+// refresh reads the named functions, nil: all, and wakes readers of changes.
 func (b *board) refresh(ctx context.Context, names []api.FunctionName) {
 	all, gone := b.server.look(ctx, names)
 	devices, err := json.Marshal(b.server.cfg.Decider.Devices())
@@ -204,8 +196,7 @@ func (b *board) refresh(ctx context.Context, names []api.FunctionName) {
 	}
 }
 
-// put updates a function on the board; raw nil: it was removed, which stays on the board for readers that have not been told. The
-// caller holds mu.
+// put keeps a removed function, raw nil, for readers that have not been told. The caller holds mu.
 func (b *board) put(name api.FunctionName, raw json.RawMessage) {
 	at, known := b.functions[name]
 	if known && bytes.Equal(at.Value.(*shown).raw, raw) || !known && raw == nil {
@@ -226,7 +217,7 @@ func (b *board) put(name api.FunctionName, raw json.RawMessage) {
 	b.order.MoveToBack(at)
 }
 
-// forget drops removed functions from the board. Readers that were not told of them get everything again. The caller holds mu.
+// forget drops removed functions: readers that were not told get everything. The caller holds mu.
 func (b *board) forget() {
 	for name, at := range b.functions {
 		if at.Value.(*shown).raw == nil {
@@ -237,7 +228,7 @@ func (b *board) forget() {
 	b.gone, b.forgotten = 0, b.version
 }
 
-// since returns the changes after a version, and a channel that is closed at the next change.
+// since returns the changes after a version; the channel is closed at the next.
 func (b *board) since(version uint64) (news, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

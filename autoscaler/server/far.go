@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// seen finds the function that a request names, as [Admin.Known] does, or else, unless far is nil, among those that only other clusters have.
+// seen finds the function of a request like [Admin.Known] or, unless far is nil, among those of other clusters.
 func (s *Admin) seen(near func(w http.ResponseWriter, r *http.Request, v admin.Function), far func(w http.ResponseWriter, r *http.Request, far admin.Far)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		vars := mux.Vars(r)
@@ -33,7 +33,6 @@ func (s *Admin) seen(near func(w http.ResponseWriter, r *http.Request, v admin.F
 	}
 }
 
-// far returns the front doors' view of a function.
 func (s *Admin) far(ctx context.Context, name api.FunctionName) (admin.Far, bool) {
 	for _, far := range s.cfg.Far(ctx, name) {
 		return far, true
@@ -41,8 +40,8 @@ func (s *Admin) far(ctx context.Context, name api.FunctionName) (admin.Far, bool
 	return admin.Far{}, false
 }
 
-// besides returns the front doors' view of a function that is here too. Front doors don't tell a service's revisions apart, so it
-// belongs to the revision with most traffic.
+// besides returns the front doors' view of a function that is here too: they don't tell revisions apart, so it belongs
+// to the one with most traffic.
 func (s *Admin) besides(ctx context.Context, v admin.Function) admin.Far {
 	service := v.Function.ServiceName()
 	if first := s.cfg.Resolve(service); len(first) > 0 && first[0] != v.Function.Name {
@@ -52,7 +51,6 @@ func (s *Admin) besides(ctx context.Context, v admin.Function) admin.Far {
 	return far
 }
 
-// farView returns a function that only other clusters have, with the activators' view of it.
 func (s *Admin) farView(ctx context.Context, far admin.Far) admin.Function {
 	v := s.view(ctx, far.Function)
 	v.Far, v.Clusters = true, far.Clusters
@@ -78,7 +76,6 @@ func (s *Admin) wakes(w http.ResponseWriter, r *http.Request, v admin.Function) 
 	api.WriteJSON(w, http.StatusOK, append(list, s.besides(r.Context(), v).Wakes...))
 }
 
-// elsewhere returns the error for an order on a function that only other clusters have.
 func elsewhere(name api.FunctionName, far admin.Far) error {
 	if len(far.Clusters) == 0 {
 		return api.Errorf(http.StatusConflict, "", "%s is not here, and no cluster has it now", name.Short())

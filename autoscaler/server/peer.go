@@ -14,21 +14,19 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// peer is one activator and its queue.
 type peer struct {
 	Activator
 	of    *Activators
 	ready atomic.Bool
 	left  chan struct{} // closed by Set when the pod is gone
 	bell  bell.Bell     // rung when a report is queued, received by run
-	hurry bell.Bell     // rung by Set when the pod becomes ready: the next try need not wait
+	hurry bell.Bell     // rung by Set when the pod becomes ready
 
 	mu    sync.Mutex // guards all below
 	order []api.InstanceID
 	wait  map[api.InstanceID]waiting
 }
 
-// waiting is a queued report of one instance.
 type waiting struct {
 	report control.InstanceReport
 	grant  bool // send its standing grant, too
@@ -40,7 +38,6 @@ func newPeer(of *Activators, a Activator) *peer {
 	return p
 }
 
-// alive reports whether the activator may act on its state: its pod exists and is ready.
 func (p *peer) alive() bool {
 	select {
 	case <-p.left:
@@ -50,7 +47,6 @@ func (p *peer) alive() bool {
 	}
 }
 
-// queue queues r, replacing a queued report of the same instance.
 func (p *peer) queue(r control.InstanceReport, grant bool) {
 	id := r.Status.Instance
 	p.mu.Lock()
@@ -63,7 +59,6 @@ func (p *peer) queue(r control.InstanceReport, grant bool) {
 	p.bell.Ring()
 }
 
-// next takes the first queued report.
 func (p *peer) next() (w waiting, found bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,7 +72,6 @@ func (p *peer) next() (w waiting, found bool) {
 	return w, true
 }
 
-// again puts back a report that did not arrive, unless a newer one of the same instance is queued.
 func (p *peer) again(w waiting) {
 	id := w.report.Status.Instance
 	p.mu.Lock()
@@ -91,8 +85,7 @@ func (p *peer) again(w waiting) {
 	p.wait[id] = w
 }
 
-// run sends queued reports until the activator has left or ctx ends. After a failure, and at intervals, it sends
-// everything again.
+// run sends everything again after a failure, and at intervals.
 func (p *peer) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -135,14 +128,13 @@ func (p *peer) run(ctx context.Context) {
 	}
 }
 
-// everything queues all reports and grants.
 func (p *peer) everything() {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
 	p.of.fill(p)
 }
 
-// pause waits before the next try; false: there is none.
+// pause returns false if there is no next try.
 func (p *peer) pause(ctx context.Context, failures int) bool {
 	timer := time.NewTimer(min(pauseMost, pauseFirst<<min(failures-1, 10)))
 	defer timer.Stop()
@@ -158,8 +150,7 @@ func (p *peer) pause(ctx context.Context, failures int) bool {
 	}
 }
 
-// tell sends one report, and the standing grant if wanted. A report that the activator refuses for good is logged and
-// dropped.
+// tell drops a report that the activator refuses for good.
 func (p *peer) tell(ctx context.Context, w waiting) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -181,14 +172,14 @@ func (p *peer) tell(ctx context.Context, w waiting) error {
 	return err
 }
 
-// final reports whether retries are useless. They are not for a refused token: tokens change.
+// final reports whether retries are useless. Tokens change.
 func final(err error) bool {
 	var e *api.Error
 	return errors.As(err, &e) && e.Status/100 == 4 && e.Status != http.StatusUnauthorized &&
 		e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout
 }
 
-// insist posts until the request is accepted, the activator is no longer alive, or ctx ends.
+// insist also ends when the activator is no longer alive.
 func (p *peer) insist(ctx context.Context, path string, body any) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -210,7 +201,6 @@ func (p *peer) insist(ctx context.Context, path string, body any) error {
 	}
 }
 
-// errLeft ends calls to an activator that has left.
 var errLeft = errors.New("the activator has left")
 
 func statsPath(f api.FunctionName) string {
@@ -225,5 +215,4 @@ func (p *peer) get(ctx context.Context, path string, answer any) error {
 	return p.of.client.Call(ctx, http.MethodGet, p.Endpoint, path, nil, answer, maxAnswer)
 }
 
-// maxAnswer bounds an activator's answer.
 const maxAnswer = 16 << 20

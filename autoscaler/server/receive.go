@@ -5,19 +5,18 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"slices"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// Length limits of an instance's own token.
 const (
 	minToken = 16
 	maxToken = 512
 )
 
-// visitor admits a request of an instance, and returns its address and token.
 func (s *server) visitor(r *http.Request) (addr netip.Addr, token string, leave func(), err error) {
 	if addr, err = from(r); err != nil {
 		return addr, "", nil, err
@@ -34,7 +33,6 @@ func (s *server) visitor(r *http.Request) (addr netip.Addr, token string, leave 
 	return addr, token, leave, nil
 }
 
-// join handles an instance's join.
 func (s *server) join(w http.ResponseWriter, r *http.Request) {
 	addr, token, leave, err := s.visitor(r)
 	if err != nil {
@@ -65,7 +63,7 @@ func (s *server) join(w http.ResponseWriter, r *http.Request) {
 	api.WriteJSON(w, http.StatusOK, answer)
 }
 
-// maxName is the maximum length of Kubernetes' names.
+// maxName is Kubernetes'.
 const maxName = 253
 
 func check(r control.RegisterRequest) error {
@@ -82,7 +80,6 @@ func check(r control.RegisterRequest) error {
 	return nil
 }
 
-// receive handles an event: an instance's state, or an activator's demand, wake or usage.
 func (s *server) receive(w http.ResponseWriter, r *http.Request) {
 	if err := s.take(w, r); err != nil {
 		api.WriteError(w, err)
@@ -128,17 +125,14 @@ func (s *server) take(w http.ResponseWriter, r *http.Request) error {
 	if err := json.Unmarshal(e.Data, &status); err != nil {
 		return api.BadRequest("data", "event %.100s of type %s: %v", e.ID, e.Type, err)
 	}
-	if status.Instance == "" || status.Function == "" || !states[status.State] {
+	if status.Instance == "" || status.Function == "" || !slices.Contains(api.States, status.State) {
 		return api.BadRequest("data", "event %.100s: want a function, an instance and one of the states of an instance (have %.50q)", e.ID, status.State)
 	}
 	return s.Fleet.Report(status, addr, token)
 }
 
-// states are the possible states of an instance.
-var states = map[api.State]bool{api.Starting: true, api.Awake: true, api.Draining: true, api.Asleep: true, api.Unhealthy: true, api.Gone: true}
-
-// tellScale answers a demand with waiting requests with the scale that keeps their function at 0, if there is one. Other reasons for
-// waiting name other functions, which the clients must not see.
+// tellScale answers a demand with the scale that keeps its function at 0. Other reasons for waiting name other
+// functions, which clients must not see.
 func (s *server) tellScale(w http.ResponseWriter, e api.Event) {
 	var d api.Demand
 	if err := json.Unmarshal(e.Data, &d); err != nil || d.Waiting <= 0 {

@@ -1,23 +1,13 @@
-// Package server is the autoscaler's HTTP interface. It decides nothing and knows nothing of Kubernetes. [Admin] serves the
-// administrative API on one machine and in a cluster; all else is for a cluster.
+// Package server is the autoscaler's HTTP interface. It decides nothing and knows nothing of Kubernetes. [Admin] serves
+// the administrative API on one machine and in a cluster; all else is for a cluster.
 //
 // Three kinds of callers use [Handler]:
 //
-//   - instances, with the random token that each made for itself: they join and report their state. The fleet checks
-//     that token and address belong together; this package bounds number, rate and size of requests, because any pod of
-//     the cluster may call.
-//   - activators, with the cluster's token: they report demand.
-//   - tools, with the cluster's token: the administrative API. The API server's proxy removes the
-//     Authorization header, so [HeaderToken] is accepted, too.
-//
-// In the other direction, [Activators] send every activator the state of instances, grants, revocations and failures.
-//
-// The life of an instance's report:
-//
-//  1. The instance posts a CloudEvent; it is read, bounded, and checked.
-//  2. The fleet accepts it, or answers 404: join first.
-//  3. The fleet completes it, and passes it to the autoscaler and, through [Activators.Tell], to each activator. It
-//     does the same with what it sees of pods that can't report themselves.
+//   - Instances join and report their state, with a token of their own. The fleet checks that token and address belong
+//     together; this package bounds number, rate and size of requests, because any pod may call.
+//   - Activators report demand, with the cluster's token.
+//   - Tools use the administrative API, with the cluster's token. The API server's proxy removes the Authorization header,
+//     hence [HeaderToken].
 package server
 
 import (
@@ -37,7 +27,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// Decider is the autoscaler, of package autoscaler.
+// Decider is the autoscaler.
 type Decider interface {
 	Receive(e api.Event) error
 	List() []admin.Function
@@ -54,15 +44,11 @@ type Decider interface {
 	Scale(ctx context.Context, name api.FunctionName, replicas int, lifetime time.Duration, by string) error
 }
 
-// Fleet knows the pods. Its errors are *[api.Error].
+// Fleet knows the pods. Its errors are *[api.Error]; see package knative.
 type Fleet interface {
-	// Join registers an instance; 404 for an unknown pod, 403 for a wrong address.
 	Join(ctx context.Context, r control.RegisterRequest, from netip.Addr, token string) (control.RegisterAnswer, error)
-	// Report takes in a state; 404 if the instance has to join first, 403 for a wrong token or address.
 	Report(s api.InstanceStatus, from netip.Addr, token string) error
-	// Resolve returns the revisions that a name stands for, the one with most traffic first.
 	Resolve(name api.FunctionName) []api.FunctionName
-	// Reach returns a client and the endpoint of an instance's control paths.
 	Reach(id api.InstanceID) (*control.Client, api.Endpoint, error)
 }
 
@@ -72,11 +58,10 @@ type Info struct {
 	// URL is the front door's within the cluster.
 	URL string `json:"url"`
 	// Leader is the answering pod.
-	Leader  string    `json:"leader"`
-	Started time.Time `json:"started"`
-	// Activators are the activators' pods.
+	Leader     string          `json:"leader"`
+	Started    time.Time       `json:"started"`
 	Activators []ActivatorInfo `json:"activators"`
-	// Problem describes what the operator has to do before Rouse can work; empty if nothing.
+	// Problem says what the operator has to do first.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -86,27 +71,25 @@ type ActivatorInfo struct {
 	Ready bool   `json:"ready"`
 }
 
-// Config holds a [Handler]'s dependencies. All fields are required.
+// Config holds a [Handler]'s dependencies. All are required.
 type Config struct {
 	Decider    Decider
 	Fleet      Fleet
 	Activators *Activators
-	// Events is the log of decisions and states; this package only reads it.
+	// Events is only read.
 	Events *cloudevent.Log
-	// Token returns the cluster's token; while it is empty no request is trusted.
+	// While Token returns "" no request is trusted.
 	Token func() string
-	// Info describes the server.
-	Info func() Info
-	Log  *slog.Logger
+	Info  func() Info
+	Log   *slog.Logger
 }
 
-// server is a [Handler].
 type server struct {
 	Config
 	callers *callers
 }
 
-// Handler serves all of the autoscaler's paths. It is safe for concurrent use.
+// Handler serves all of the autoscaler's paths.
 func Handler(cfg Config) (http.Handler, error) {
 	if cfg.Decider == nil || cfg.Fleet == nil || cfg.Activators == nil || cfg.Events == nil || cfg.Token == nil || cfg.Info == nil || cfg.Log == nil {
 		return nil, errors.New("autoscaler's server: a part is missing")

@@ -11,16 +11,14 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// Bounds of the stream of [admin.PathWatch].
 const (
-	maxReaders = 2000             // concurrent ones; each has a goroutine, but no queue
-	beat       = 15 * time.Second // interval of comments, by which both sides detect a broken connection
-	stalled    = 30 * time.Second // a reader that accepts nothing for this time is dropped
+	maxReaders = 2000             // each has a goroutine, but no queue
+	beat       = 15 * time.Second // interval of comments, to detect a broken connection
+	stalled    = 30 * time.Second // a reader that accepts nothing is dropped
 	batch      = 200              // functions in one event
 )
 
-// watch writes changes until the reader leaves. A reader has no queue: it keeps the version it was last told, and takes what is
-// newer whenever it can.
+// watch keeps no queue for a reader, which takes what is newer than its version whenever it can.
 func (s *Admin) watch(w http.ResponseWriter, r *http.Request) {
 	leave, ok := s.board.join()
 	if !ok {
@@ -54,7 +52,7 @@ func (s *Admin) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream writes server-sent events. After an error it writes nothing.
+// stream writes nothing after an error.
 type stream struct {
 	w   http.ResponseWriter
 	rc  *http.ResponseController
@@ -72,7 +70,7 @@ func (o *stream) event(name string, data any) {
 
 func (o *stream) print(format string, args ...any) {
 	if o.err == nil {
-		_ = o.rc.SetWriteDeadline(time.Now().Add(stalled)) // if that is not supported, the server's own deadlines apply
+		_ = o.rc.SetWriteDeadline(time.Now().Add(stalled)) // else the server's own deadlines apply
 		_, o.err = fmt.Fprintf(o.w, format, args...)
 	}
 }
@@ -83,7 +81,6 @@ func (o *stream) flush() {
 	}
 }
 
-// write sends the news to a reader.
 func (n news) write(out *stream) {
 	for k := 0; k < len(n.functions); k += batch {
 		out.event(admin.WatchFunctions, n.functions[k:min(k+batch, len(n.functions))])

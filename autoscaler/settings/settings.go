@@ -1,12 +1,9 @@
-// Package settings prepares a Knative Serving for functions: it sets a few unset keys of Knative's ConfigMaps ([Settings]) to allow
-// what Knative refuses, such as a function without a pod. It records its changes on the object itself, in the annotation
-// [AnnotationBefore]. It leaves all other requests and objects of Knative's alone.
+// Package settings prepares a Knative Serving for functions: it sets a few unset keys of Knative's ConfigMaps
+// ([Settings]), and records that on the object ([AnnotationBefore]). It does not touch a cluster without Knative
+// Serving, or with a version that this program was not tested with ([Check]), and never deletes anything.
 //
-// It does not touch a cluster without Knative Serving, or with a version of it that this program was not tested with (see [Check]), and
-// never deletes anything.
-//
-// It undoes changes of older versions: settings that are no longer needed and, once all functions are reached without it ([Config]),
-// the selector of Knative's activator-service. A value that was changed by others in the meantime is kept.
+// It undoes changes of older versions: settings that are no longer needed and, once all functions are reached without
+// it, the selector of Knative's activator-service. A value that others have changed meanwhile is kept.
 package settings
 
 import (
@@ -25,10 +22,9 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// AnnotationBefore records what was changed on an object, as JSON: see [before].
+// AnnotationBefore records what was changed, as JSON: see [before].
 const AnnotationBefore = "rouse.dev/before"
 
-// fieldManager is our name in Kubernetes' managedFields.
 const fieldManager = "rouse"
 
 // Service is the Service of Knative's activator, whose selector older versions changed.
@@ -40,27 +36,22 @@ var (
 	ours  = map[string]string{"app": control.ActivatorName}
 )
 
-// Setting is a key of one of Knative's ConfigMaps that Rouse needs.
+// Setting is a key that Rouse needs.
 type Setting struct {
 	ConfigMap string
 	Key       string
 	Value     string
-	// Why is the reason, for display.
-	Why string
+	Why       string
 }
 
-// Settings are the keys that are set if unset. They apply to stock functions too, so each allows something that Knative refuses, and
-// none changes a function that uses nothing new. So how soon a revision counts as failed (progress-deadline), and that it does if no
-// node takes its pod (pod-is-always-schedulable), are not changed. How long an answer may take to begin
-// (revision-response-start-timeout-seconds) is enforced in the stock activator and the queue-proxy, which requests for our functions do
-// not pass.
+// Settings apply to stock functions too: each allows something that Knative refuses, and none changes a function that
+// uses nothing new; see docs/design/0005.
 var Settings = []Setting{
 	{"config-autoscaler", "allow-zero-initial-scale", "true", "a function is created without a pod, and so without a GPU"},
 	{"config-defaults", "max-revision-timeout-seconds", "3600", "an answer may take longer than ten minutes"},
 }
 
-// ConfigMaps returns the names of the ConfigMaps that may be changed: those of [Settings], and those that only older versions changed,
-// whose values are restored.
+// ConfigMaps returns the ConfigMaps that may be changed, also those that only older versions changed.
 func ConfigMaps() []string {
 	names := []string{"config-deployment"}
 	for _, s := range Settings {
@@ -70,11 +61,9 @@ func ConfigMaps() []string {
 	return slices.Compact(names)
 }
 
-// before records the changes of an object by key: of the Service's selector or of the ConfigMap's data. It is the value of
-// [AnnotationBefore].
+// before is the value of [AnnotationBefore]: changes by key.
 type before map[string]change
 
-// change is the change of one key.
 type change struct {
 	// Was is the previous value; nil: there was none.
 	Was *string `json:"was"`
@@ -82,7 +71,7 @@ type change struct {
 	Set *string `json:"set"`
 }
 
-// undone returns values with b undone. A value that was changed since is kept.
+// undone keeps a value that was changed since.
 func (b before) undone(values map[string]string) map[string]string {
 	out := maps.Clone(values)
 	if out == nil {
@@ -102,7 +91,7 @@ func (b before) undone(values map[string]string) map[string]string {
 	return out
 }
 
-// retired returns the recorded changes of a ConfigMap that are not in [Settings].
+// retired returns the changes that are not in [Settings].
 func (b before) retired(configMap string) before {
 	old := maps.Clone(b)
 	for _, s := range Settings {
@@ -113,7 +102,7 @@ func (b before) retired(configMap string) before {
 	return old
 }
 
-// remembered reads an object's annotation. One that can't be read counts as none: this program did not write it.
+// remembered ignores an annotation that this program did not write.
 func remembered(o metav1.Object) (b before, found bool) {
 	text, found := o.GetAnnotations()[AnnotationBefore]
 	if !found || json.Unmarshal([]byte(text), &b) != nil {
@@ -122,13 +111,12 @@ func remembered(o metav1.Object) (b before, found bool) {
 	return b, true
 }
 
-// taker changes a cluster's objects.
 type taker struct {
 	kube      kubernetes.Interface
 	namespace string
 }
 
-// giveSelector points Knative's Service at Knative's own activator again, and reports whether it had to.
+// giveSelector reports whether it had to change the selector.
 func (t taker) giveSelector(ctx context.Context) (changed bool, err error) {
 	services := t.kube.CoreV1().Services(t.namespace)
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -154,7 +142,7 @@ func (t taker) giveSelector(ctx context.Context) (changed bool, err error) {
 	return changed, err
 }
 
-// takeSettings sets unset settings, restores those that are no longer needed, and returns what it set.
+// takeSettings returns what it set.
 func (t taker) takeSettings(ctx context.Context) (set []Setting, err error) {
 	for _, name := range ConfigMaps() {
 		var one []Setting
@@ -183,7 +171,7 @@ func (t taker) takeConfigMap(ctx context.Context, name string) (set []Setting, e
 	}
 	for _, s := range Settings {
 		_, there := c.Data[s.Key]
-		_, known := b[s.Key] // set by us before: if it is missing now, it was removed on purpose
+		_, known := b[s.Key] // if it is missing now, it was removed on purpose
 		if s.ConfigMap != name || there || known {
 			continue
 		}

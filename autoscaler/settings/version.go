@@ -15,11 +15,9 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// labelVersion is the label with the version of Knative's objects.
 const labelVersion = "app.kubernetes.io/version"
 
-// Knative's minor version that this program is tested with, and the allowed difference: Knative's own parts promise to
-// work together across one minor version.
+// Knative's own parts work together across one minor version.
 const (
 	TestedMinor = 24 // release 1.24, module knative.dev/serving v0.51
 	Skew        = 1
@@ -27,22 +25,19 @@ const (
 	moduleShift = 27
 )
 
-// tested is the version for messages.
 const tested = "1.24 (knative.dev/serving v0.51)"
 
-// Problem is why functions can't be served in a cluster, and what to do about it.
+// Problem is why functions can't be served, and what to do about it.
 type Problem struct {
-	// Reason is a word in Kubernetes' sense: NoKnative, UntestedKnative.
+	// Reason is one word: NoKnative, UntestedKnative.
 	Reason  string
 	Message string
 }
 
-// Error returns the message.
 func (p *Problem) Error() string { return p.Message }
 
-// Check reports whether the cluster has a Knative Serving that this program works with. It returns the version named by
-// Knative's objects. A version close to the tested one, or an unknown one, is allowed with a remark; any other, or
-// none, is a *[Problem]. untested allows every version.
+// Check reports whether this program works with the cluster's Knative Serving. A version close to the tested one, or an
+// unknown one, is allowed with a remark; any other, or none, is a *[Problem]. untested allows every version.
 func Check(ctx context.Context, kube kubernetes.Interface, untested bool) (version, remark string, err error) {
 	ns := control.SystemNamespace
 	if _, err := kube.CoreV1().Services(ns).Get(ctx, Service, metav1.GetOptions{}); apierrors.IsNotFound(err) {
@@ -66,7 +61,6 @@ func Check(ctx context.Context, kube kubernetes.Interface, untested bool) (versi
 		"or have the autoscaler work with it all the same by --allow-untested-knative", version, tested)}
 }
 
-// versionOf reads the label of Knative's controller, else of its activator, else of its activator-service.
 func versionOf(ctx context.Context, kube kubernetes.Interface) (string, error) {
 	ns := control.SystemNamespace
 	for _, name := range []string{"controller", "activator"} {
@@ -87,8 +81,7 @@ func versionOf(ctx context.Context, kube kubernetes.Interface) (string, error) {
 
 var versionPattern = regexp.MustCompile(`^(?:knative-)?v?([01])\.(\d{1,4})(?:\.\d+)?(?:[-+].*)?$`)
 
-// Minor parses a version of Knative, a release's or a module's; minor is the release's. known is false for other
-// strings.
+// Minor parses a release's or a module's version; minor is the release's.
 func Minor(version string) (minor int, known bool) {
 	m := versionPattern.FindStringSubmatch(version)
 	if m == nil {
@@ -104,7 +97,7 @@ func Minor(version string) (minor int, known bool) {
 	return minor, true
 }
 
-// event records an event on the autoscaler's own Deployment. It does nothing if that does not exist.
+// event is on the autoscaler's own Deployment, if there is one.
 func (t taker) event(ctx context.Context, kind, reason, message string) error {
 	d, err := t.kube.AppsV1().Deployments(t.namespace).Get(ctx, control.AutoscalerName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

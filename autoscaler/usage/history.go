@@ -9,8 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// Bounds of the history: minutes for a day, then hours, and at most mostPast rows, which take some 20 MiB. Of what is saved, hours only:
-// mostSaved rows of all hours together and twice as many by hours, some 600 KiB, unless names are long.
+// Minutes are kept for a day, then hours: at most mostPast rows, some 20 MiB. Hours only are saved, some 600 KiB.
 const (
 	fine      = 24 * time.Hour
 	coarse    = time.Hour
@@ -18,7 +17,6 @@ const (
 	mostSaved = 1000
 )
 
-// rowKey identifies a row.
 type rowKey struct {
 	function           api.FunctionName
 	tenant, key, state string
@@ -26,10 +24,8 @@ type rowKey struct {
 
 func keyOf(r admin.UsageRow) rowKey { return rowKey{r.Function, r.Tenant, r.Key, r.State} }
 
-// table has rows by their keys.
 type table map[rowKey]*admin.UsageRow
 
-// add adds a row's numbers to the row with the same key.
 func (t table) add(r admin.UsageRow) {
 	k := keyOf(r)
 	if len(t) >= mostRows && t[k] == nil {
@@ -54,7 +50,6 @@ func (t table) merge(other table) {
 	}
 }
 
-// keyless returns the rows summed over API keys.
 func (t table) keyless() table {
 	all := make(table, len(t))
 	for _, r := range t {
@@ -65,7 +60,6 @@ func (t table) keyless() table {
 	return all
 }
 
-// list returns the rows in order.
 func (t table) list() []admin.UsageRow {
 	list := make([]admin.UsageRow, 0, len(t))
 	for _, r := range t {
@@ -77,19 +71,19 @@ func (t table) list() []admin.UsageRow {
 	return list
 }
 
-// period is the usage between two times since the meter began.
+// period is between two times since the meter began.
 type period struct {
 	from, to time.Duration
 	rows     table
 }
 
-// history is periods, the oldest first: each begins where the previous one ends.
+// history is adjacent periods, the oldest first.
 type history struct {
 	periods []period
 	rows    int // of all
 }
 
-// keep adds the latest period, and merges or drops older ones.
+// keep merges or drops older periods.
 func (h *history) keep(p period) {
 	h.periods = append(h.periods, p)
 	h.rows += len(p.rows)
@@ -106,7 +100,6 @@ func (h *history) keep(p period) {
 
 func (h *history) end() time.Duration { return h.last().to }
 
-// last returns the latest period; without any, an empty one.
 func (h *history) last() period {
 	if n := len(h.periods); n > 0 {
 		return h.periods[n-1]
@@ -130,13 +123,12 @@ func (h *history) fold(old func(period) bool) {
 		h.periods[n] = p
 		n++
 	}
-	if n < k { // else nothing was folded
+	if n < k {
 		h.periods = slices.Delete(h.periods, n, k)
 	}
 }
 
-// between returns the usage between two times. It counts whole periods, a minute or, a day later, an hour each, so the range
-// may be slightly larger. Times before the history are left out.
+// between counts whole periods: the range may be slightly larger.
 func (m *Meter) between(q admin.UsageQuery) (rows table, since, until time.Duration) {
 	first, last := time.Duration(0), m.now
 	if !q.From.IsZero() {
@@ -163,13 +155,13 @@ func (m *Meter) between(q admin.UsageQuery) (rows table, since, until time.Durat
 	return rows, since, until
 }
 
-// Saved is the usage so far, for a later meter to go on from, and its hours, the latest first.
+// Saved is the usage so far, and its hours, the latest first.
 type Saved struct {
 	All   admin.Usage
 	Hours []admin.Usage
 }
 
-// Save returns what a later meter goes on from; nil: nothing was used or held since the last call. What runs is counted so far.
+// Save returns what a later meter goes on from; nil: nothing has changed since the last call.
 func (m *Meter) Save(now time.Time) *Saved {
 	if m.advance(now); !m.news {
 		return nil
@@ -199,7 +191,7 @@ func (m *Meter) Save(now time.Time) *Saved {
 	return s
 }
 
-// within returns at most mostSaved rows: the others are added up as [Others].
+// within adds up the rows beyond mostSaved as [Others].
 func within(rows []admin.UsageRow) []admin.UsageRow {
 	if len(rows) <= mostSaved {
 		return rows
@@ -212,7 +204,7 @@ func within(rows []admin.UsageRow) []admin.UsageRow {
 	return append(rows[:mostSaved], rest.list()...)
 }
 
-// restore begins with what an earlier meter saved. If the clock was set back since, all of it counts as so much earlier.
+// restore: if the clock was set back since, all of it counts as so much earlier.
 func (m *Meter) restore(now time.Time, s *Saved) {
 	began := s.All.Since
 	m.began = began.Add(min(0, now.Sub(s.All.Until)))

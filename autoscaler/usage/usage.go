@@ -1,19 +1,19 @@
-// Package usage measures the use of GPUs: how long functions held which share of them, and which tenants used that.
+// Package usage measures how long functions held which share of GPUs, and which tenants used that.
 //
-//  1. An awake instance holds its share of a GPU's memory; all of it, if its memory is unknown. If all holders together exceed the whole,
-//     they are scaled down to it. A sleeper holds what it keeps.
-//  2. Activators divide the time that a function's instances hold awake among its requests (package activator/queue), and report
-//     what each tenant's have used. The rest is the function's own, as are requests without a key.
-//  3. The rest is idle. Held, asleep and idle time add up to the GPU's time.
-//  4. Time is cut into windows ([Window]). Reports come seconds late: what exceeds a window's held time belongs to the window before,
-//     whose rest it takes. So a window is final when the next one ends. Activators that share an instance each take it to be their own:
-//     what exceeds both windows is left out, and the reported shares are scaled down.
-//  5. Windows are kept: minutes for a day, then hours, up to a bound ([Meter.Report]). A later process goes on from [Meter.Save].
+//  1. An awake instance holds its share of a GPU's memory; all of it, if its memory is unknown. All holders together are
+//     scaled down to the whole. A sleeper holds what it keeps. The rest is idle.
+//  2. Activators divide the time that a function's instances hold awake among its requests (package activator/queue). The
+//     rest is the function's own, as are requests without a key.
+//  3. Time is cut into windows ([Window]). Reports come seconds late: what exceeds a window's held time belongs to the
+//     window before, whose rest it takes. Activators that share an instance each take it to be their own: what exceeds
+//     both windows is left out, and the reported shares are scaled down.
+//  4. Windows are kept: minutes for a day, then hours. A later process goes on from [Meter.Save].
 //
-// The package decides nothing and has no clock: its caller passes the time. A [Meter] is not safe for concurrent use.
+// The caller passes the time. A [Meter] is not safe for concurrent use.
 package usage
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -25,12 +25,13 @@ import (
 // Window is the time that is counted together.
 const Window = time.Minute
 
-// Bounds of what is kept; the excess is counted as [Others].
+// The excess is counted as [Others].
 const (
 	mostTenants = 200
 	mostRows    = 1 << 14
 	mostSources = 1 << 12
 	mostKeys    = 1000
+	silent      = time.Hour // activators repeat reports each minute
 	Others      = "other"
 )
 
@@ -44,7 +45,7 @@ type Holder struct {
 	Bytes api.Bytes
 }
 
-// Meter measures usage. The zero value is not usable: see [New].
+// Meter measures usage; see [New].
 type Meter struct {
 	began   time.Time
 	started time.Time     // by this process
@@ -60,8 +61,8 @@ type Meter struct {
 	rows    table                                 // of all final windows
 	last    table                                 // of the window
 	past    history
-	news    bool                           // there is something to save
-	sources map[sourceKey]map[user]api.Use // activators' last reports
+	news    bool // there is something to save
+	sources map[sourceKey]source
 }
 
 type (
@@ -69,10 +70,15 @@ type (
 		activator string
 		function  api.FunctionName
 	}
+	// source is an activator's last report of a function.
+	source struct {
+		heard time.Duration
+		uses  map[user]api.Use
+	}
 	user struct{ tenant, key string }
 )
 
-// device is a GPU. One that only holders name does not exist, and has no time.
+// device does not exist if only holders name it.
 type device struct {
 	there    bool
 	capacity float64
@@ -86,11 +92,11 @@ type holder struct {
 	held, asleep float64 // of the window, in seconds
 }
 
-// New returns a meter that counts from now on, after what an earlier one saved; nil: nothing.
+// New counts from now on, after what an earlier meter saved; may be nil.
 func New(now time.Time, saved *Saved) *Meter {
 	m := &Meter{
 		began: now, started: now, next: Window, devices: map[api.DeviceID]*device{}, holders: map[api.InstanceID]*holder{}, costs: map[api.FunctionName]map[user]float64{},
-		tenants: map[string]bool{"": true}, keys: map[string]bool{"": true}, rows: table{}, last: table{}, sources: map[sourceKey]map[user]api.Use{},
+		tenants: map[string]bool{"": true}, keys: map[string]bool{"": true}, rows: table{}, last: table{}, sources: map[sourceKey]source{},
 	}
 	if saved != nil {
 		m.restore(now, saved)
@@ -121,7 +127,7 @@ func (m *Meter) SetDevices(now time.Time, devices []inventory.Device) {
 	}
 }
 
-// Share returns how many GPUs h holds, in shares of their memory.
+// Share returns how many GPUs h holds, by memory.
 func (m *Meter) Share(h Holder) (gpus float64) {
 	for _, id := range h.Devices {
 		if d := m.devices[id]; d != nil && d.there {
@@ -157,11 +163,10 @@ func (m *Meter) Drop(now time.Time, id api.InstanceID) {
 	m.advance(now)
 	if h := m.holders[id]; h != nil && !h.gone {
 		m.leave(h)
-		h.gone = true // until the window ends: its usage may be reported late
+		h.gone = true // its usage may be reported late
 	}
 }
 
-// leave removes h from its devices.
 func (m *Meter) leave(h *holder) {
 	for _, id := range h.Devices {
 		d := m.device(id)
@@ -216,11 +221,14 @@ func (h *holder) on(d *device) float64 {
 // Used takes in an activator's report.
 func (m *Meter) Used(now time.Time, u api.Usage) {
 	m.advance(now)
-	source := sourceKey{u.Activator, u.Function}
-	last, known := m.sources[source]
-	if !known && len(m.sources) >= mostSources {
-		return
+	key := sourceKey{u.Activator, u.Function}
+	if _, known := m.sources[key]; !known && len(m.sources) >= mostSources {
+		maps.DeleteFunc(m.sources, func(_ sourceKey, s source) bool { return m.now-s.heard >= silent })
+		if len(m.sources) >= mostSources {
+			return
+		}
 	}
+	last := m.sources[key].uses
 	told := make(map[user]api.Use, len(u.Uses))
 	for _, s := range u.Uses {
 		k := user{s.Tenant, s.Key}
@@ -234,7 +242,7 @@ func (m *Meter) Used(now time.Time, u api.Usage) {
 		}
 		told[k] = s
 		if !seen && s.Begun.Before(m.started) {
-			continue // some of it may have been reported to an earlier meter
+			continue // an earlier meter may have some of it
 		}
 		by := user{label(m.tenants, s.Tenant, mostTenants), label(m.keys, s.Key, mostKeys)}
 		m.news = true
@@ -247,7 +255,7 @@ func (m *Meter) Used(now time.Time, u api.Usage) {
 		}
 		m.costs[u.Function][by] += max(0, s.GPUSeconds-before.GPUSeconds)
 	}
-	m.sources[source] = told
+	m.sources[key] = source{m.now, told}
 }
 
 // label bounds the number of names from clients.
@@ -261,7 +269,7 @@ func label(known map[string]bool, name string, most int) string {
 	return name
 }
 
-// advance moves the meter to now, ending windows on the way.
+// advance ends windows on the way.
 func (m *Meter) advance(now time.Time) {
 	to := max(m.now, now.Sub(m.began))
 	for to >= m.next {
@@ -273,7 +281,6 @@ func (m *Meter) advance(now time.Time) {
 	m.now = to
 }
 
-// settle ends a window.
 func (m *Meter) settle() {
 	for _, d := range m.devices {
 		m.accrue(d)
@@ -296,7 +303,8 @@ func (m *Meter) settle() {
 	}
 }
 
-// divide divides what was held in the window among those that used it, and their excess from what nobody used of the window before.
+// divide divides what was held in the window among its users, and their excess from what nobody used of the window
+// before.
 func (m *Meter) divide(give func(admin.UsageRow), before table) {
 	if m.idle > 0 {
 		give(admin.UsageRow{State: admin.UsageIdle, GPUSeconds: m.idle})
@@ -338,14 +346,13 @@ func (m *Meter) divide(give func(admin.UsageRow), before table) {
 	}
 }
 
-// Settled returns the final usage, of all windows but the last two, summed over API keys. Its numbers never decrease.
+// Settled returns the usage of all windows but the last two, summed over API keys. It never decreases.
 func (m *Meter) Settled(now time.Time) []admin.UsageRow {
 	m.advance(now)
 	return m.rows.keyless().list()
 }
 
-// Report returns the present answer to a query; the current window is divided by the usage so far. A query without bounds covers all that
-// the meter has counted; for others see [Meter.between].
+// Report divides the current window by the usage so far.
 func (m *Meter) Report(now time.Time, q admin.UsageQuery) admin.Usage {
 	m.advance(now)
 	rows, since, until := table(nil), time.Duration(0), m.now
@@ -363,7 +370,7 @@ func (m *Meter) Report(now time.Time, q admin.UsageQuery) admin.Usage {
 	return admin.Usage{Since: m.began.Add(since), Until: m.began.Add(until), Rows: rows.list()}
 }
 
-// open adds the current window so far to rows, which it returns.
+// open adds the current window so far.
 func (m *Meter) open(rows table) table {
 	for _, d := range m.devices {
 		m.accrue(d)

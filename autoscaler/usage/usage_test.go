@@ -386,6 +386,26 @@ func TestBeginsAnew(t *testing.T) {
 	}
 }
 
+// TestManySources: activators and functions come and go, and new ones are counted all the same.
+func TestManySources(t *testing.T) {
+	m, now := New(start, nil), start
+	use := func(k int) {
+		m.Used(now, api.Usage{Function: "default/m", Activator: fmt.Sprint("pod-", k), Uses: []api.Use{{Begun: now, Requests: 1}}})
+	}
+	for k := range mostSources + 1 {
+		use(k)
+	}
+	now = now.Add(2 * silent)
+	use(mostSources + 2)
+	got := int64(0)
+	for _, r := range m.Report(now, admin.UsageQuery{}).Rows {
+		got += r.Requests
+	}
+	if want := int64(mostSources + 1); got != want || len(m.sources) != 1 {
+		t.Errorf("%d requests are counted, want %d; %d sources are kept", got, want, len(m.sources))
+	}
+}
+
 // TestBounds: names that clients bring don't fill memory.
 func TestBounds(t *testing.T) {
 	m := New(start, nil)

@@ -92,7 +92,7 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.state }
 
 func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	present := c.status().State
-	for _, state := range []api.State{api.Starting, api.Awake, api.Draining, api.Asleep, api.Unhealthy, api.Gone} {
+	for _, state := range api.States {
 		value := 0.0
 		if state == present {
 			value = 1
