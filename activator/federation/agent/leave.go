@@ -14,7 +14,6 @@ func (a *Agent) ending() bool {
 	return a.leaving
 }
 
-// leave tells all front doors that the agent ends, and gives running requests the time drain to finish.
 func (a *Agent) leave(drain time.Duration) {
 	a.mu.Lock()
 	a.leaving = true

@@ -27,18 +27,18 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// front is one front door as the agent sees it. The Agent's mutex guards the fields that change.
+// front is one front door. The Agent's mutex guards the fields that change.
 type front struct {
 	a     *Agent
 	at    string
 	found bool // by [Config.Find]
 	stop  context.CancelFunc
 
-	session *session // the newest session with a Welcome that has not ended; nil: none
+	session *session // the newest that has not ended
 	lease   time.Time
-	expiry  *time.Timer // runs expireLease when the lease ends
+	expiry  *time.Timer
 	demand  map[api.FunctionName]api.Demand
-	served  map[api.FunctionName]int    // its requests running here
+	served  map[api.FunctionName]int    // running here
 	last    map[api.FunctionName]uint64 // the number of its last attempt
 }
 
@@ -49,29 +49,27 @@ type session struct {
 	welcome protocol.Welcome
 	source  uint64 // a hash of the front door's operator, proved by its certificate
 	server  *protocol.LinkServer
-	end     context.CancelFunc // ends the control stream and its connection
-	wake    chan struct{}      // signals that there is something to send; one place
-	done    chan struct{}      // closed when the control stream has ended
-	silent  chan struct{}      // closed after a second of silence
+	end     context.CancelFunc
+	wake    chan struct{} // one place
+	done    chan struct{} // closed when the control stream has ended
+	silent  chan struct{} // closed after a second of silence
 	mute    sync.Once
-	orders  chan protocol.Manifest // from readMessages to executeOrders; with room for the allowed number of orders
+	orders  chan protocol.Manifest
 
-	dirty map[api.FunctionName]bool // functions to be reported; guarded by marking
+	dirty map[api.FunctionName]bool // guarded by marking
 
 	// Guarded by the Agent's mutex.
-	reported map[api.FunctionName]protocol.Function // the last state
+	reported map[api.FunctionName]protocol.Function // Guarded by the Agent's mutex.
 	all      bool                                   // report every function that was not reported
 	sent     map[uint64]time.Time
 	beat     uint64
 	heard    time.Time
 	way      time.Duration
-	goAway   bool                        // the front door has announced its end
-	traces   map[api.FunctionName]string // the traces of wakes caused by its demand, whose records are to be sent
-	// applied are answers to orders, to be sent.
-	applied []protocol.Applied
+	goAway   bool
+	traces   map[api.FunctionName]string // of wakes caused by its demand, whose records are to be sent
+	applied  []protocol.Applied
 }
 
-// called returns the front door's name for messages.
 func (s *session) called() string { return s.welcome.Front + " at " + s.f.at }
 
 func (s *session) nudge() {
@@ -81,14 +79,12 @@ func (s *session) nudge() {
 	}
 }
 
-// Pauses between attempts to reach a front door.
 const (
 	pauseFirst = 50 * time.Millisecond
 	pauseMost  = time.Second
 )
 
-// keepSession keeps a session with the front door until ctx ends: one after another, and a second one in parallel if
-// the first is silent.
+// keepSession keeps a session with the front door until ctx ends, and a second one in parallel if the first is silent.
 func (f *front) keepSession(ctx context.Context) {
 	pause, logged := pauseFirst, ""
 	for ctx.Err() == nil && !f.a.ending() {
@@ -121,10 +117,8 @@ func (f *front) keepSession(ctx context.Context) {
 	}
 }
 
-// errSelf is the reason for not serving a front door that is this process.
 var errSelf = errors.New("the front door is this process itself")
 
-// open dials, sends the Hello and dials the first connection for requests.
 func (f *front) open(ctx context.Context) (_ *session, err error) {
 	a := f.a
 	var failed atomic.Pointer[error]  // the last error of dialling, which gRPC rewrites
@@ -198,7 +192,7 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 	return s, nil
 }
 
-// identity returns a short form of a certificate's names, which are kept when it is renewed.
+// identity returns a hash of a certificate's names, which are kept when it is renewed.
 func identity(c *x509.Certificate) string {
 	names := slices.Clone(c.DNSNames)
 	for _, ip := range c.IPAddresses {
@@ -209,7 +203,6 @@ func identity(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// sayHello sends the Hello and returns the answer.
 func (a *Agent) sayHello(stream protocol.ClientStream) (*protocol.Welcome, error) {
 	if err := stream.Send(&protocol.Up{Hello: &protocol.Hello{Protocol: protocol.Protocol, Cluster: a.cfg.Cluster, Agent: a.cfg.Agent, Version: a.cfg.Version, Run: a.run}}); err != nil {
 		if _, why := stream.Recv(); why != nil {
@@ -230,7 +223,6 @@ func (a *Agent) sayHello(stream protocol.ClientStream) (*protocol.Welcome, error
 	return down.Welcome, nil
 }
 
-// addSession makes s the newest session of its front door, and adds the front doors named in the Welcome.
 func (a *Agent) addSession(s *session) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -263,7 +255,7 @@ func (s *session) run(ctx context.Context) {
 	beat := time.NewTicker(protocol.BeatEvery)
 	defer beat.Stop()
 	var err error
-	dead := false // the front door is dead
+	dead := false
 	for err == nil {
 		select {
 		case <-beat.C:
@@ -290,7 +282,7 @@ func (s *session) run(ctx context.Context) {
 	a.marking.Lock()
 	delete(a.live, s)
 	a.marking.Unlock()
-	line := "" // told after mu is unlocked: the reader may be slow
+	line := "" // told without mu: the reader may be slow
 	a.mu.Lock()
 	if s.f.session == s {
 		s.f.session = nil
@@ -316,7 +308,6 @@ func (s *session) run(ctx context.Context) {
 	a.mu.Unlock()
 }
 
-// readMessages applies the front door's messages until the stream ends.
 func (s *session) readMessages() error {
 	for {
 		down, err := s.stream.Recv()
@@ -336,8 +327,8 @@ func (s *session) readMessages() error {
 	}
 }
 
-// applyMessage applies a message, and reports whether the front door announces its end. It leaves in the message the
-// demand that counts, by this machine's clock.
+// applyMessage reports whether the front door announces its end. It leaves in the message the demand that counts, by this
+// machine's clock.
 func (s *session) applyMessage(down *protocol.Down) (ending bool) {
 	a, now := s.f.a, time.Now()
 	a.mu.Lock()

@@ -9,35 +9,34 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Durations in the order of clusters.
 const (
 	unknownWake  = 5 * time.Second
 	unknownStart = time.Minute
-	// stay is how much sooner another cluster must have the first token to take over the demand.
+	// stay is how much sooner another cluster must be to take over the demand.
 	stay = 2 * time.Second
 )
 
 // candidate is one cluster's state for one function.
 type candidate struct {
 	Name string
-	// State is the state of the instance there that can accept a request soonest.
+	// State is that of the instance there that can accept a request soonest.
 	State api.State
-	// Expected is the time until an instance is awake, as reported; 0: unknown, or one is awake.
+	// Expected is the reported time until an instance is awake; 0: unknown, or one is.
 	Expected time.Duration
-	// Way is the round-trip time to the cluster.
+	// Way is the round trip to the cluster.
 	Way time.Duration
 	// Running is how many of the Slots of awake instances are in use.
 	Running, Slots int
-	// Concurrency is the number of slots of an instance; MaxScale bounds the instances; 0: unbounded.
+	// Concurrency is of one instance, MaxScale the most instances; 0: unbounded.
 	Concurrency, MaxScale int
 	Cost                  float64
-	// Out excludes the cluster: it failed, it is leaving, or it may not see the caller's requests.
+	// Out excludes the cluster: it failed, it is leaving, or it may not see the requests.
 	Out bool
 	// Had means that it had demand the last time.
 	Had bool
 }
 
-// firstToken returns the expected time to the first token of a request that is sent there now.
+// firstToken is the expected time to the first token of a request that is sent there now.
 func (c candidate) firstToken() time.Duration {
 	switch {
 	case c.State == api.Awake:
@@ -65,15 +64,13 @@ func (c candidate) room() int {
 	return max(c.MaxScale*max(c.Concurrency, 1)-c.Running, 0)
 }
 
-// orderCandidates drops excluded clusters and sorts the others, best first, by the expected time to the first token:
-// the way to the cluster, and its reported time of a wake or start or a default. Times within route.SameWay of one
-// another count as equal. Then the smaller share of used slots comes first, then the cheaper, the nearer, and the first
-// by name. A cluster that had demand before keeps its place unless another is sooner by [stay]: two equal clusters must
-// not take turns in waking.
+// orderCandidates drops excluded clusters and sorts the others, best first, by the time to the first token. Times within
+// route.SameWay count as equal: then the smaller share of used slots comes first, then the cheaper, the nearer, and the
+// first by name. A cluster that had demand keeps its place unless another is sooner by [stay]: two equal clusters must not
+// take turns in waking.
 func orderCandidates(clusters []candidate) []candidate {
 	list := slices.DeleteFunc(slices.Clone(clusters), func(c candidate) bool { return c.Out })
 	slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.rank(), b.rank()) })
-	// Clusters near the first of a run count as equal to it: the other criteria order them.
 	for from := 0; from < len(list); {
 		to := from + 1
 		for to < len(list) && list[to].rank()-list[from].rank() <= route.SameWay {
@@ -87,7 +84,6 @@ func orderCandidates(clusters []candidate) []candidate {
 	return list
 }
 
-// rank returns the time that orders a cluster.
 func (c candidate) rank() time.Duration {
 	if c.Had && c.State != api.Awake {
 		return max(c.firstToken()-stay, c.Way)
@@ -95,20 +91,14 @@ func (c candidate) rank() time.Duration {
 	return c.firstToken()
 }
 
-// assignment is the demand that a cluster gets.
 type assignment struct {
 	cluster string
 	waiting int
 }
 
-// splitDemand divides waiting requests among clusters:
-//
-//  1. A cluster that can't have the function, or is excluded, gets nothing.
-//  2. Clusters are in the order of [orderCandidates].
-//  3. The first one gets as many requests as it can begin soon, the next one as many of the rest.
-//  4. The first one gets what is left after the last one.
-//
-// The parts are in order. Their sum is waiting, or 0 if there is no cluster to take any.
+// splitDemand divides waiting requests among clusters in the order of [orderCandidates]. The first one gets as many as it
+// can begin soon, the next one as many of the rest; the first one gets what is left. The sum is waiting, or 0 if no
+// cluster can take any.
 func splitDemand(clusters []candidate, waiting int) []assignment {
 	var parts []assignment
 	list := orderCandidates(clusters)

@@ -13,8 +13,8 @@ import (
 // LabelRegion is the label of a declaration for the cluster's region.
 const LabelRegion = "topology.kubernetes.io/region"
 
-// bars returns why a tenant's requests to a function may not be sent to a cluster; empty: they may. An empty tenant
-// is a client without one.
+// bars returns why a tenant's requests to a function may not be sent to a cluster. An empty tenant is a client without
+// one.
 func bars(d Declaration, regions []string, tenant string) string {
 	region := d.Labels[LabelRegion]
 	switch {
@@ -41,7 +41,7 @@ func (fn *function) declared() *api.Function {
 	return nil
 }
 
-// regions returns the regions that a function's requests may be sent to; none: any.
+// regions returns where a function's requests may be sent; none: anywhere.
 func (fn *function) regions() []string {
 	if spec := fn.declared(); spec != nil {
 		return spec.Regions
@@ -52,7 +52,7 @@ func (fn *function) regions() []string {
 // byTenant reports whether some cluster may not see every tenant's requests.
 func (f *state) byTenant() bool {
 	for _, c := range f.clusters {
-		if len(c.Tenants) > 0 || c.Front { // a front door has to choose as well
+		if len(c.Tenants) > 0 || c.Front { // it has to choose as well
 			return true
 		}
 	}
@@ -63,10 +63,9 @@ func (f *state) byTenant() bool {
 type group struct {
 	waiting int
 	tenants map[string]int
-	tenant  string // one of them
+	tenant  string
 }
 
-// groups divides the requests that wait for a function by the clusters that may see them.
 func (f *state) groups(fn *function, d api.Demand) (list []group) {
 	if len(d.Tenants) == 0 || !f.byTenant() {
 		return []group{{waiting: d.Waiting, tenants: d.Tenants}}
@@ -94,15 +93,13 @@ func (f *state) groups(fn *function, d api.Demand) (list []group) {
 	return list
 }
 
-// part is the demand for one agent.
 type part struct {
 	waiting int
 	tenants map[string]int
 }
 
-// divideDemand sends a function's demand to the chosen agents, and to this machine if it has the function itself. This
-// front door's demand may go to any agent; another front door's, only to those that are no front doors. Afterwards
-// [Front.flushEvents] is to be called.
+// divideDemand sends a function's demand to the chosen agents, and to this machine if it has the function. Another front
+// door's demand goes only to agents that are no front doors. [Front.flushEvents] must follow.
 func (f *state) divideDemand(fn *function) {
 	if !fn.far() {
 		clear(fn.theirs)
@@ -142,11 +139,11 @@ func (f *state) divideDemand(fn *function) {
 		d.Waiting = parts[agent].waiting
 		if o.asked = d.Waiting; d.Waiting > 0 {
 			if o.session.declared.Front {
-				d.Tenants = parts[agent].tenants // a front door has to choose as well
+				d.Tenants = parts[agent].tenants // it has to choose as well
 			}
 			d.OldestAge, d.Trace = all.OldestAge, all.Trace
 			d.WaitingTokens = all.WaitingTokens * api.Tokens(d.Waiting) / api.Tokens(all.Waiting)
-		} else if !o.had { // it already has no demand
+		} else if !o.had {
 			continue
 		}
 		o.had = d.Waiting > 0
@@ -155,7 +152,7 @@ func (f *state) divideDemand(fn *function) {
 	}
 }
 
-// addParts adds a demand's division among agents to parts; requests go only to agents that may see them.
+// addParts adds a demand's division to parts.
 func (f *state) addParts(fn *function, parts map[string]part, list []candidate, d api.Demand) {
 	for _, g := range f.groups(fn, d) {
 		seeing := slices.DeleteFunc(slices.Clone(list), func(c candidate) bool {

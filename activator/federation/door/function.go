@@ -21,27 +21,26 @@ type function struct {
 	born   uint64                  // a later function has a greater one
 	offers map[string]*offer       // by agent
 	near   *near                   // nil: this machine does not have it
-	placed *placement              // nil: it is not this front door's to place
-	demand api.Demand              // the activator's last demand
-	theirs map[string]api.Demand   // the last demand of other front doors, by sender
+	placed *placement              // nil: this front door does not place it
+	demand api.Demand              // the activator's last
+	theirs map[string]api.Demand   // the last of other front doors, by sender
 	claims map[api.ModelName]claim // by the names that it may have
-	wakes  wakes                   // the last wakes that requests were held here for
+	wakes  wakes                   // for which requests were held here
 
 	// What the activator was told last.
 	spec   api.Function                  // empty: not told
 	told   map[string]api.InstanceStatus // by agent
-	failed bool                          // it can't start
+	failed bool
 
 	// Of a function that was told, and that nothing has now.
-	vacant time.Time  // since when; zero: something has it
-	lost   string     // the lost cluster that was the last to have it; empty: the cluster reported that it no longer has it
-	away   *api.Error // why requests are refused: that cluster has not returned; nil: they are not
+	vacant time.Time  // zero: something has it
+	lost   string     // the lost cluster that had it last; empty: a cluster reported that it no longer has it
+	away   *api.Error // why requests are refused: the lost cluster has not returned
 
-	timer *time.Timer // refreshes it
-	next  time.Time   // when timer fires; zero: it is not armed
+	timer *time.Timer
+	next  time.Time // when timer fires; zero: it is not armed
 }
 
-// offer is a function at one agent.
 type offer struct {
 	session *session
 	state   protocol.Function
@@ -54,7 +53,6 @@ type offer struct {
 	removing uint64 // the order that told the agent to remove it; 0: none
 }
 
-// function returns a function, and adds it if there is none.
 func (f *state) function(name api.FunctionName) *function {
 	fn := f.functions[name]
 	if fn == nil {
@@ -97,13 +95,11 @@ func (fn *function) wakeAt(at time.Time) {
 	}
 }
 
-// due reports whether the time has come to refresh the function.
 func (fn *function) due(now time.Time) bool { return !fn.next.IsZero() && !now.Before(fn.next) }
 
 // usable reports whether the agent can have it awake.
 func (o *offer) usable() bool { return !o.session.leaving && o.removing == 0 && o.state.Failed == nil }
 
-// applyUpdate applies an agent's message.
 func (f *Front) applyUpdate(s *session, up *protocol.Up) (err error) {
 	f.change(func() {
 		if f.sessions[s.agent()] != s {
@@ -151,7 +147,6 @@ func (f *Front) applyUpdate(s *session, up *protocol.Up) (err error) {
 	return err
 }
 
-// markAgent has the functions of a session's agent refreshed.
 func (f *state) markAgent(s *session) {
 	for _, fn := range f.functions {
 		if fn.offers[s.agent()] != nil {
@@ -160,7 +155,6 @@ func (f *state) markAgent(s *session) {
 	}
 }
 
-// applyFunction applies the state of a function at an agent.
 func (f *state) applyFunction(s *session, state protocol.Function) {
 	if !s.declared.allows(state.Name) {
 		denied := state.Model != "" && (s.denied[state.Name] || len(s.denied) < protocol.MaxFunctions)
@@ -188,7 +182,7 @@ func (f *state) applyFunction(s *session, state protocol.Function) {
 		fn.offers[s.agent()] = o
 	}
 	if o.session != s {
-		o.removing = 0 // it is not known whether the order arrived
+		o.removing = 0 // the order may not have arrived
 	}
 	if o.state.State != state.State {
 		o.since = time.Now()
@@ -203,7 +197,6 @@ func (f *state) applyFunction(s *session, state protocol.Function) {
 	fn.placed.came(s, state)
 }
 
-// size returns the size of an offer, which may be nil.
 func (o *offer) size() int {
 	if o == nil {
 		return 0
@@ -211,15 +204,15 @@ func (o *offer) size() int {
 	return o.state.Size()
 }
 
-// withdraw removes a function at an agent; lost is the agent's cluster if that was lost.
+// lost is the agent's cluster if that was lost.
 func (f *state) withdraw(fn *function, agent, lost string) {
 	delete(fn.offers, agent)
 	fn.lost, f.renamed = lost, true
 	f.markStale(fn)
 }
 
-// refresh applies a function's changed state. It reports the change to the activator, divides the demand among
-// clusters, creates the function where it is needed, removes it where it is not, and sets the timer.
+// refresh tells the activator of a function's changed state, divides the demand among clusters, creates the function where
+// it is needed, and removes it where it is not.
 func (f *state) refresh(fn *function, now time.Time) {
 	if f.functions[fn.name] != fn {
 		return
@@ -267,9 +260,9 @@ func (f *state) refresh(fn *function, now time.Time) {
 	f.tell(func() { f.deps.Changed(fn.name) })
 }
 
-// keep reports whether a function stays. One that nothing has stays for a while; if its cluster was lost it stays, and
-// its requests are refused, until that returns. The number of functions kept this way is limited to what one agent may
-// offer: so an agent that offers others all the time does not fill the memory.
+// keep reports whether a function stays. One that nothing has stays for a while; if its cluster was lost, its requests are
+// then refused until that returns. As many stay as one agent may offer: an agent that offers others all the time must not
+// fill the memory.
 func (f *state) keep(fn *function, now time.Time) bool {
 	if fn.near != nil || fn.placed != nil || len(fn.offers) > 0 {
 		f.endVacancy(fn)
@@ -297,7 +290,7 @@ func (f *state) keep(fn *function, now time.Time) bool {
 	return true
 }
 
-// endVacancy counts a function out that something has again, or that is removed.
+// endVacancy is for a function that something has again, or that is removed.
 func (f *state) endVacancy(fn *function) {
 	if !fn.vacant.IsZero() {
 		fn.vacant = time.Time{}
@@ -305,7 +298,6 @@ func (f *state) endVacancy(fn *function) {
 	}
 }
 
-// remove removes a function that nothing has.
 func (f *state) remove(fn *function) {
 	fn.timer.Stop()
 	f.endVacancy(fn)
@@ -329,8 +321,8 @@ func (f *state) returned(fn *function) bool {
 // retryLater is the Retry-After for a function that no cluster has or can have now.
 const retryLater = 5 * time.Second
 
-// merged returns the function as clients see it, with the names that its agents give it and that it owns. If the agents
-// differ in other fields, the agent that sorts first wins. A function without another name is served by its full one.
+// merged returns the function as clients see it, with the names that it owns. If the agents differ in other fields, the
+// first by name wins. A function without another name is served by its full one.
 func (f *state) merged(fn *function) api.Function {
 	spec := api.Function{Name: fn.name, FullNameOnly: !f.has(fn.name, api.ModelName(fn.name.Name()))}
 	for _, agent := range sorted(fn.offers) {
@@ -374,12 +366,10 @@ func (f *state) fail(fn *function, err *api.Error) {
 	}
 }
 
-// instance returns the activator's instance ID of a function at an agent.
 func instance(agent string, name api.FunctionName) api.InstanceID {
 	return api.InstanceID(agent + "/" + string(name))
 }
 
-// observe tells the activator of an instance in a state.
 func (f *state) observe(st api.InstanceStatus, state api.State) {
 	f.seq++
 	st.State, st.Seq = state, f.seq

@@ -22,8 +22,7 @@ import (
 // strangers limits the connections that belong to no session.
 var strangers = inbound.Limits{All: 256, Address: 64, Wait: 5 * time.Second}
 
-// TLS returns a copy of cfg for a front door's port: TLS 1.3, the protocols of control streams and links, and one
-// record per request.
+// TLS returns a copy of cfg for a front door's port.
 func TLS(cfg *tls.Config) *tls.Config {
 	cfg = cfg.Clone()
 	cfg.MinVersion = tls.VersionTLS13
@@ -63,7 +62,6 @@ func (f *Front) Serve(ctx context.Context, l net.Listener, cfg *tls.Config) erro
 	return fmt.Errorf("accept agents: %w", ended)
 }
 
-// accept performs the handshake and dispatches the connection by its protocol.
 func (f *Front) accept(ctx context.Context, conn *tls.Conn, control *protocol.Listener) {
 	if err := conn.HandshakeContext(ctx); err != nil {
 		f.stranger(conn, err)
@@ -82,7 +80,6 @@ func (f *Front) accept(ctx context.Context, conn *tls.Conn, control *protocol.Li
 // strangersEvery limits how often a stranger is logged: anybody may dial.
 const strangersEvery = 10 * time.Second
 
-// stranger closes a connection that is no agent's.
 func (f *Front) stranger(conn *tls.Conn, err error) {
 	_ = conn.Close()
 	f.metrics.refused.Inc()
@@ -92,7 +89,6 @@ func (f *Front) stranger(conn *tls.Conn, err error) {
 	f.log.Log(context.Background(), level, "connection closed: it is not an agent", "from", conn.RemoteAddr().String(), "error", err)
 }
 
-// join adds a connection to its session, if the session exists.
 func (f *Front) join(ctx context.Context, conn *tls.Conn) {
 	var s *session
 	err := protocol.AcceptLink(ctx, conn, func(h protocol.LinkHello) (*protocol.Pool, error) {
@@ -127,7 +123,7 @@ func (f *Front) unlink(conn net.Conn) {
 	f.metrics.links.WithLabelValues(s.hello.Cluster).Dec()
 }
 
-// closeLinks closes the connections of a session, or all if s is nil, which fails their requests.
+// closeLinks closes the connections of a session, or all if s is nil.
 func (f *Front) closeLinks(s *session) {
 	f.mu.Lock()
 	var all []net.Conn
@@ -138,7 +134,7 @@ func (f *Front) closeLinks(s *session) {
 	}
 	f.mu.Unlock()
 	for _, conn := range all {
-		_ = conn.(*tls.Conn).NetConn().Close() // its users get an error
+		_ = conn.(*tls.Conn).NetConn().Close()
 	}
 }
 
@@ -147,7 +143,6 @@ type shaken struct {
 	credentials.TransportCredentials
 }
 
-// secured holds the TLS state of an agent's connection.
 type secured struct {
 	credentials.TLSInfo
 	conn *inbound.Conn

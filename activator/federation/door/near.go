@@ -12,9 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// If agents also have a function of this machine, the machine is one more place for its requests: the nearest. Its
-// own autoscaler gets the demand for the requests that stay here, like a cluster, and not for those that go
-// elsewhere.
+// If agents also have a function of this machine, the machine is one more place for its requests. Its own autoscaler gets
+// the demand for those that stay here, like a cluster.
 
 // here is this machine's name among the clusters of a function. Agents' names contain a slash.
 const here = "here"
@@ -23,17 +22,16 @@ const here = "here"
 type near struct {
 	spec      api.Function
 	instances map[api.InstanceID]api.InstanceStatus // without those that are gone
-	loads     time.Duration                         // the duration of the last start; 0: unknown
-	failed    *api.Error                            // why it can't start; nil: it can
-	sent      int                                   // the number of its requests at agents
-	asked     int                                   // how many waiting requests it was asked to take
-	told      api.Demand                            // the last demand sent to its autoscaler
-	fresh     bool                                  // send the demand again, even if it has not changed: demand that is not repeated expires
+	loads     time.Duration                         // of the last start
+	failed    *api.Error
+	sent      int        // its requests at agents
+	asked     int        // how many waiting requests it was asked to take
+	told      api.Demand // the last demand sent to its autoscaler
+	fresh     bool       // send unchanged demand too: demand that is not repeated expires
 }
 
-// Near sets whether this machine has a function itself: the activator calls it local, or it has none if that is empty.
-// Agents that have it too are then further instances, and the demand is divided between them and the machine's own
-// autoscaler. After another local name, observe the instances of this machine again.
+// Near sets whether this machine has a function itself, which the activator calls local; empty: it has none. Agents that
+// have it are then further instances. After another local name, observe the instances of this machine again.
 func (f *Front) Near(spec api.Function, local api.FunctionName) {
 	f.change(func() {
 		if f.functions[spec.Name] == nil && local == "" {
@@ -72,7 +70,7 @@ func (f *state) move(fn *function, local api.FunctionName) {
 	}
 }
 
-// ObserveNear applies a report of an instance of this machine. It does not tell the activator.
+// ObserveNear takes a report of an instance of this machine. It does not tell the activator.
 func (f *Front) ObserveNear(st api.InstanceStatus) {
 	f.mu.Lock()
 	if fn := f.find(st.Function); fn != nil && fn.near != nil && !strings.HasSuffix(string(st.Endpoint), domain) {
@@ -90,8 +88,8 @@ func (f *Front) ObserveNear(st api.InstanceStatus) {
 	f.flushEvents()
 }
 
-// FailNear sets why a function of this machine can't start here; nil: it can. Its requests are refused if no agent
-// can have it either.
+// FailNear sets why a function of this machine can't start here; nil: it can. Its requests are refused if no agent can have
+// it either.
 func (f *Front) FailNear(local api.FunctionName, err *api.Error) {
 	f.change(func() {
 		fn := f.find(local)
@@ -107,11 +105,9 @@ func (f *Front) FailNear(local api.FunctionName, err *api.Error) {
 	})
 }
 
-// runningHere returns how many of a function's requests are in this machine's instances.
 func (fn *function) runningHere() int { return max(fn.demand.Running-fn.near.sent, 0) }
 
-// candidate returns this machine as one of the function's clusters; running is the number of requests in its
-// instances.
+// candidate returns this machine as one of the function's clusters.
 func (n *near) candidate(running int) candidate {
 	c := candidate{Name: here, Expected: n.loads, Running: running, Concurrency: max(n.spec.Concurrency, 1), MaxScale: n.spec.MaxScale, Out: n.failed != nil, Had: n.asked > 0}
 	list := make([]api.InstanceStatus, 0, len(n.instances))
@@ -152,7 +148,7 @@ func (f *state) tellNear(fn *function, waiting int, all api.Demand) {
 	f.out = append(f.out, api.NewEvent(api.EventDemand, "/activator/"+d.Activator, fn.local, d))
 }
 
-// countSent counts a request that goes to an agent until left is called, which may be repeated. The caller holds mu.
+// countSent counts a request that goes to an agent until left is called. The caller holds mu.
 func (f *Front) countSent(n *near) (left func()) {
 	n.sent++
 	return sync.OnceFunc(func() {
@@ -162,7 +158,6 @@ func (f *Front) countSent(n *near) (left func()) {
 	})
 }
 
-// body calls closed when it is closed.
 type body struct {
 	io.ReadCloser
 	closed func()
@@ -174,7 +169,6 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// describe returns the function's state on this machine; running is the number of its requests here.
 func (n *near) describe(running int) string {
 	switch c := n.candidate(running); {
 	case n.failed != nil:
@@ -188,7 +182,6 @@ func (n *near) describe(running int) string {
 	}
 }
 
-// awakeIn formats the expected time until an instance is awake; empty: unknown.
 func awakeIn(expected time.Duration) string {
 	if expected <= 0 {
 		return ""
@@ -196,9 +189,8 @@ func awakeIn(expected time.Duration) string {
 	return ", awake in about " + expected.Round(100*time.Millisecond).String()
 }
 
-// Offered returns the functions that agents of this front door serve or may create, without other front doors, for
-// other front doors: to them, a front door is an agent. It does not offer the functions of other front doors, so a
-// request takes at most one hop between front doors.
+// Offered returns the functions that agents of this front door serve or may create. It leaves out those of other front
+// doors, so a request takes at most one hop between front doors.
 func (f *Front) Offered() []api.Function {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -223,8 +215,8 @@ func (f *Front) Offered() []api.Function {
 	return list
 }
 
-// Of restricts an activator's statistics of a function to agents of this front door, without other front doors. The
-// machine's own instances stay, unless the other front doors have them too.
+// Of restricts an activator's statistics of a function to agents that are no front doors. The machine's own instances stay,
+// unless the other front doors have them too.
 func (f *Front) Of(name api.FunctionName, a api.Activity) api.Activity {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,14 +22,13 @@ import (
 )
 
 const (
-	// linkTimeout bounds the wait for the first link: without one, the agent is heard all the same.
+	// Without a link for linkTimeout, the agent is heard all the same.
 	linkTimeout = time.Second
 	// maxDemands bounds the demands in one message, and the refusals that wait for one.
 	maxDemands = 1000
-	// shutFor is how long an agent is shut out that violates the protocol: its session ends, the reason is logged, and
-	// the agent is told when it comes back. Others of its cluster are not affected.
+	// For shutFor, an agent that violates the protocol is shut out. Others of its cluster are not affected.
 	shutFor = 10 * time.Second
-	// takenFor is how long after its last message an agent's name is reserved.
+	// For takenFor after its last message, an agent's name is reserved.
 	takenFor = 2 * time.Second
 	// An agent that gives back this many requests in a row, over this long, reports slots that it does not have.
 	mostGivenBack = 8
@@ -46,7 +45,7 @@ type session struct {
 	hello      protocol.Hello
 	declared   Declaration
 	since      time.Time
-	wake       chan struct{} // signals that there is something to send; one place
+	wake       chan struct{} // one place
 	ended      chan struct{} // closed by end
 	linked     chan struct{} // it has a link; one place
 	reason     string        // why it ended; written before ended is closed
@@ -58,14 +57,14 @@ type session struct {
 	heard    time.Time
 	complete time.Time // when it had reported all functions; zero: it has not
 	leaving  bool
-	way      time.Duration // the round trip
+	way      time.Duration
 	wayTold  time.Duration // as told to the activator
 	doubles  uint64
 	accepts  protocol.Accepts
-	reported int                       // the size of its agent's functions, in bytes
-	denied   map[api.FunctionName]bool // its functions that it may not serve
-	links    int                       // connections
-	// givenBack counts the requests that it gave back in a row, since when.
+	reported int // bytes of its agent's functions
+	denied   map[api.FunctionName]bool
+	links    int
+	// It gave back this many requests in a row, since when.
 	givenBack      int
 	givenBackSince time.Time
 
@@ -78,7 +77,6 @@ type session struct {
 	goAway   bool
 }
 
-// logOf returns the log for events of a session.
 func (f *state) logOf(s *session) *slog.Logger {
 	return f.log.With("cluster", s.hello.Cluster, "agent", s.hello.Agent)
 }
@@ -86,10 +84,9 @@ func (f *state) logOf(s *session) *slog.Logger {
 // errReplaced ends a session that is not its agent's newest.
 var errReplaced = status.Error(codes.Aborted, "another session of this agent has come")
 
-// agent returns the session's agent: cluster/agent.
 func (s *session) agent() string { return s.hello.Cluster + "/" + s.hello.Agent }
 
-// process identifies the agent's process: a new one of the same name differs.
+// process tells apart processes of the same name.
 func (s *session) process() string { return s.agent() + "/" + s.hello.Run }
 
 // end ends the session. The first reason counts, and is sent to the agent.
@@ -100,7 +97,6 @@ func (s *session) end(reason string) {
 	})
 }
 
-// nudge wakes the writer.
 func (s *session) nudge() {
 	select {
 	case s.wake <- struct{}{}:
@@ -108,7 +104,7 @@ func (s *session) nudge() {
 	}
 }
 
-// Control implements [protocol.Server]: it runs one session, from its Hello to its end.
+// Control implements [protocol.Server].
 func (f *Front) Control(stream protocol.ServerStream) error {
 	s, cluster, err := f.authenticate(stream)
 	if err == nil {
@@ -194,8 +190,7 @@ func (f *Front) addSession(s *session) error {
 	return nil
 }
 
-// endSession removes a session, which ended with err or without a fault, and its offers unless a later session has made
-// them again.
+// endSession removes a session, and its offers unless a later session has made them again.
 func (f *Front) endSession(s *session, err error) {
 	f.mu.Lock()
 	replaced, leaving := f.sessions[s.agent()] != s, s.leaving
@@ -239,9 +234,8 @@ func (f *Front) endSession(s *session, err error) {
 	s.end("it has ended")
 }
 
-// readMessages applies the agent's messages until the stream ends. It begins when the session has a link, which the
-// agent dials before its first report, but over another connection: if the report arrived first, requests would find no
-// connection.
+// readMessages applies the agent's messages. It waits for a link, which the agent dials before its first report, over
+// another connection: without one, requests would find no connection.
 func (f *Front) readMessages(s *session, stream protocol.ServerStream) error {
 	late := time.NewTimer(linkTimeout)
 	defer late.Stop()
@@ -267,7 +261,6 @@ func (f *Front) readMessages(s *session, stream protocol.ServerStream) error {
 	}
 }
 
-// writeMessages sends pending messages until the session ends.
 func (f *Front) writeMessages(s *session, stream protocol.ServerStream, read <-chan error) error {
 	silent := time.NewTimer(protocol.DeadAfter)
 	defer silent.Stop()
@@ -320,7 +313,6 @@ func (f *Front) nextMessage(s *session) *protocol.Down {
 	return d
 }
 
-// shut is an agent that is shut out.
 type shut struct {
 	until  time.Time
 	reason string
@@ -333,7 +325,7 @@ type rejection struct {
 	logged time.Time
 }
 
-// reject records a rejection for the operator, and reports whether to log it. Undeclared clusters are not recorded.
+// reject records a rejection for the operator, and reports whether to log it.
 func (f *state) reject(cluster, reason string) (news bool) {
 	c := f.clusters[cluster]
 	if c == nil {
@@ -347,7 +339,6 @@ func (f *state) reject(cluster, reason string) (news bool) {
 	return news
 }
 
-// rejectStream records that an agent of a claimed cluster was not admitted.
 func (f *Front) rejectStream(ctx context.Context, cluster string, err error) {
 	f.metrics.refused.Inc()
 	from := ""
@@ -370,7 +361,7 @@ func (f *Front) rejectStream(ctx context.Context, cluster string, err error) {
 	f.log.Log(ctx, level, "an agent is refused", "cluster", cluster, "from", from, "reason", reason)
 }
 
-// strangerLevel returns the level for a line about a stranger. Warnings are rate-limited: anybody may dial.
+// strangerLevel rate-limits warnings about strangers: anybody may dial.
 func (f *state) strangerLevel() slog.Level {
 	now := time.Now()
 	if now.Sub(f.strangers) <= strangersEvery {
@@ -380,7 +371,6 @@ func (f *state) strangerLevel() slog.Level {
 	return slog.LevelWarn
 }
 
-// shutOut ends an agent's session, and admits none of it for a while.
 func (f *state) shutOut(s *session, reason string) {
 	now := time.Now()
 	for who, out := range f.shut {
@@ -395,7 +385,7 @@ func (f *state) shutOut(s *session, reason string) {
 	s.end("agent " + s.agent() + " is shut out for " + shutFor.String() + ": " + reason)
 }
 
-// countGivenBack records an agent's reaction to a request, and shuts out one that gives back every request.
+// countGivenBack shuts out an agent that gives back every request.
 func (f *Front) countGivenBack(s *session, resp *http.Response) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

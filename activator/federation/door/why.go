@@ -13,17 +13,15 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// Values of [api.Decision].Action that explain where a function waits.
+// Values of [api.Decision].Action.
 const (
 	actionHeld   = "held"   // requests wait at this front door
 	actionChosen = "chosen" // a cluster was asked to take some
 	actionPassed = "passed" // a cluster was not asked, with the reason
 )
 
-// sorted returns the keys of a map in order.
 func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// sessionsOf returns the sessions of a cluster, by agent.
 func (f *state) sessionsOf(cluster string) (list []*session) {
 	for _, agent := range sorted(f.sessions) {
 		if s := f.sessions[agent]; s.hello.Cluster == cluster {
@@ -55,7 +53,6 @@ func (f *Front) Far(name api.FunctionName) []admin.Far {
 	return list
 }
 
-// far returns a function in the form of a local one.
 func (f *state) far(fn *function) admin.Far {
 	far := admin.Far{Front: f.cfg.Name, Function: admin.Function{Function: fn.spec.WithoutSecrets(), Waiting: fn.demand.Waiting, LastRequest: fn.demand.LastRequest}}
 	if far.Function.Function.Name == "" { // this machine declares it, or it was lost
@@ -79,7 +76,7 @@ func (f *state) far(fn *function) admin.Far {
 	return far
 }
 
-// why explains which requests wait for a function here, and for each declared cluster whether and why it was chosen.
+// why explains, for each declared cluster, whether it was chosen.
 func (f *state) why(fn *function, now time.Time) (list []api.Decision) {
 	say := func(who, action, reason string) {
 		list = append(list, api.Decision{At: now, Function: fn.name, Instance: api.InstanceID(who), Action: action, Reason: reason})
@@ -124,7 +121,6 @@ func number(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// oldest returns how long the first waiting request here has waited.
 func (fn *function) oldest(now time.Time) time.Duration {
 	if fn.demand.Waiting == 0 || fn.demand.At.IsZero() {
 		return 0
@@ -157,12 +153,11 @@ func (fn *function) passed(s *session, now time.Time) string {
 	return reason
 }
 
-// chosen reports whether requests go there: it was asked to take some, or is awake with free slots.
+// chosen reports whether requests go there.
 func (o *offer) chosen() bool {
 	return o != nil && o.usable() && (o.asked > 0 || o.state.State == api.Awake && o.state.Places > 0)
 }
 
-// chosen returns the agents that get requests.
 func (fn *function) chosen() (agents []string) {
 	for _, agent := range sorted(fn.offers) {
 		if fn.offers[agent].chosen() {
@@ -189,7 +184,6 @@ func (fn *function) barred(d Declaration) (why string) {
 	return why
 }
 
-// absent returns why nothing is asked of a disconnected cluster.
 func (f *state) absent(fn *function, c *cluster) string {
 	state := "it has not joined since this front door began, " + ago(f.begun)
 	if c.last != nil {
@@ -204,12 +198,10 @@ func (f *state) absent(fn *function, c *cluster) string {
 	return state
 }
 
-// ago formats a time of day.
 func ago(t time.Time) string { return "at " + clock(t) }
 
 func clock(t time.Time) string { return t.Local().Format(time.TimeOnly) }
 
-// describe returns a function's state at an agent.
 func (o *offer) describe() string {
 	expected := awakeIn(o.state.Expected)
 	switch s := o.state; {
@@ -240,7 +232,6 @@ func (f *Front) List() []admin.Cluster {
 	return list
 }
 
-// list returns the state of one cluster.
 func (f *state) list(d *cluster) admin.Cluster {
 	c := admin.Cluster{Name: d.Name, Front: d.Front, State: admin.ClusterAway, Rejected: d.rejected.reason, RejectedAt: d.rejected.at}
 	if d.last != nil {

@@ -13,14 +13,13 @@ import (
 const (
 	minIdle  = 2
 	maxDials = 16 // at once
-	// pauseFirst and pauseMost bound the pauses after a connection that could not be dialled, or ended before it
-	// carried a request.
+	// Pauses after a connection that could not be dialled, or ended before it carried a request.
 	pauseFirst = 50 * time.Millisecond
 	pauseMost  = time.Second
-	// maxFailed is the number of consecutive failures after which the session ends if no connection is idle: another
-	// front door may have the address now.
+	// After maxFailed consecutive failures without an idle connection, the session ends: another front door may have the
+	// address now.
 	maxFailed = 10
-	// leaveIdle is how long a LinkServer that shuts down waits for the front door to close idle connections: a request may be on its way.
+	// For leaveIdle the front door may close idle connections: a request may be on its way.
 	leaveIdle = time.Second
 )
 
@@ -32,11 +31,11 @@ type LinkServer struct {
 	lost     func()
 	http     http.Server
 	listener *Listener
-	changed  chan struct{} // sent to when dialMissing has work, received from by it; capacity one
+	changed  chan struct{} // capacity one; dialMissing receives
 
 	mu       sync.Mutex // guards the fields below
 	conns    map[net.Conn]http.ConnState
-	busy     int // the number of busy conns
+	busy     int // active conns
 	dialling int // connections being dialled, or to be dialled after a pause
 	places   int
 	pause    time.Duration
@@ -45,14 +44,13 @@ type LinkServer struct {
 	none     chan struct{} // closed when it is ending and has no connection
 }
 
-// NewLinkServer returns the agent's side. dial opens a connection to the front door, and handler answers its requests.
-// lost is called when the front door no longer accepts connections of the session; it must not block.
+// NewLinkServer calls lost, which must not block, when the front door no longer accepts connections of the session.
 func NewLinkServer(hello LinkHello, dial func(context.Context) (net.Conn, error), lost func(), handler http.Handler) *LinkServer {
 	s := &LinkServer{hello: hello, dial: dial, lost: lost, listener: NewListener(&net.TCPAddr{}), changed: make(chan struct{}, 1), conns: map[net.Conn]http.ConnState{}, pause: pauseFirst, none: make(chan struct{})}
 	s.http = http.Server{MaxHeaderBytes: maxHeader, ConnState: s.connState, //nolint:gosec // no ReadHeaderTimeout: a connection is idle before its first request
 		Handler: api.InTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.ContentLength < 0 {
-				_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1.1 always supports it
+				_ = http.NewResponseController(w).EnableFullDuplex()
 			}
 			handler.ServeHTTP(w, r)
 		}))}
@@ -73,8 +71,8 @@ func (s *LinkServer) Dial(ctx context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// Serve answers requests on first and on further connections, which it dials until ctx ends. It blocks until Shutdown
-// or Close is called.
+// Serve answers requests on first and on further connections, which it dials until ctx ends. It blocks until Shutdown or
+// Close is called.
 func (s *LinkServer) Serve(ctx context.Context, first net.Conn) {
 	var dials sync.WaitGroup
 	dials.Go(func() {
@@ -85,7 +83,7 @@ func (s *LinkServer) Serve(ctx context.Context, first net.Conn) {
 	dials.Wait()
 }
 
-// Keep sets how many requests the front door may send at once. The server dials missing connections.
+// Keep sets how many requests the front door may send at once.
 func (s *LinkServer) Keep(places int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +91,7 @@ func (s *LinkServer) Keep(places int) {
 	s.signal()
 }
 
-// signal wakes dialMissing if it has work. The caller holds mu.
+// The caller holds mu.
 func (s *LinkServer) signal() {
 	if s.missing() > 0 || s.ending {
 		select {
@@ -103,14 +101,12 @@ func (s *LinkServer) signal() {
 	}
 }
 
-// missing returns how many connections to dial now: as many should be idle as there are free places, within limits.
-// The caller holds mu.
+// missing returns how many connections to dial now. The caller holds mu.
 func (s *LinkServer) missing() int {
 	idle := min(max(s.places-s.busy, minIdle), MaxIdle)
 	return min(idle-(len(s.conns)-s.busy), maxDials) - s.dialling
 }
 
-// dialMissing dials missing connections until ctx or the server ends.
 func (s *LinkServer) dialMissing(ctx context.Context, dials *sync.WaitGroup) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
@@ -141,7 +137,7 @@ func (s *LinkServer) dialMissing(ctx context.Context, dials *sync.WaitGroup) {
 	}
 }
 
-// dialLater schedules a dial after a pause, so that failures are not repeated in a tight loop. The caller holds mu.
+// dialLater schedules a dial after a pause. The caller holds mu.
 func (s *LinkServer) dialLater() {
 	s.dialling++
 	time.AfterFunc(s.pause, func() {
@@ -156,7 +152,6 @@ func (s *LinkServer) dialLater() {
 	}
 }
 
-// add serves a connection, or closes it if the server is ending.
 func (s *LinkServer) add(c net.Conn) {
 	s.mu.Lock()
 	ending := s.ending
@@ -171,7 +166,6 @@ func (s *LinkServer) add(c net.Conn) {
 	s.listener.Give(c)
 }
 
-// connState is the ConnState hook of the HTTP server.
 func (s *LinkServer) connState(c net.Conn, now http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,18 +13,17 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// wait bounds how long a request waits for an idle connection.
 const wait = 5 * time.Second
 
 // Pool is the front door's side: the connections of one session of an agent. It is safe for concurrent use.
 type Pool struct {
 	closed func(net.Conn)
-	long   *http.Transport // for requests that are not simple. It uses a connection once but does not send Connection: close, with which net/http's server would close it while a body is sent
+	long   *http.Transport // uses a connection once, without Connection: close, with which net/http's server would close it while a body is sent
 
 	mu      sync.Mutex        // guards the fields below
-	idle    []*localhttp.Conn // the most recently used last
+	idle    []*localhttp.Conn // the last used one last
 	retired bool
-	more    chan struct{} // sent to when a connection is idle or the pool is retired; received from by waiters. Capacity one: a receiver sends again if there are more
+	more    chan struct{} // capacity one: a waiter that receives sends again if there are more
 }
 
 // NewPool returns an empty pool. closed is called once with each connection that has ended.
@@ -41,7 +40,6 @@ func NewPool(closed func(net.Conn)) *Pool {
 	return p
 }
 
-// add makes a connection idle, or closes it.
 func (p *Pool) add(nc net.Conn) error {
 	c := &conn{Conn: nc, closed: func() { p.closed(nc) }}
 	if !p.putIdle(localhttp.NewConn(c, p.putIdle)) {
@@ -51,7 +49,7 @@ func (p *Pool) add(nc net.Conn) error {
 	return nil
 }
 
-// putIdle makes a connection idle. It returns false if the pool is retired or full.
+// putIdle returns false if the pool is retired or full.
 func (p *Pool) putIdle(c *localhttp.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +69,6 @@ func (p *Pool) signal() {
 	}
 }
 
-// nextIdle returns an idle connection, or nil, and reports whether the pool is retired.
 func (p *Pool) nextIdle() (c *localhttp.Conn, retired bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,10 +82,10 @@ func (p *Pool) nextIdle() (c *localhttp.Conn, retired bool) {
 	return c, p.retired
 }
 
-// errNone means that no connection was available and the agent has not seen the request.
+// errNone means that the agent has not seen the request.
 var errNone = &net.OpError{Op: "dial", Net: "link", Err: errors.New("the agent has no connection for a request")}
 
-// takeIdle returns an idle connection without pending input, and waits for one if there is none.
+// takeIdle returns an idle connection without pending input, once there is one.
 func (p *Pool) takeIdle(ctx context.Context) (*localhttp.Conn, error) {
 	var late *time.Timer
 	for {
@@ -115,8 +112,7 @@ func (p *Pool) takeIdle(ctx context.Context) (*localhttp.Conn, error) {
 	}
 }
 
-// RoundTrip implements [http.RoundTripper]: it sends a request to the agent and ignores the URL's host. If no
-// connection is available, the error is a [net.OpError] with Op "dial".
+// RoundTrip ignores the URL's host. Without a connection, the error is a [net.OpError] with Op "dial".
 func (p *Pool) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 	if localhttp.Simple(r) {
 		resp, err = localhttp.RoundTripOver(r, p.takeIdle)
@@ -124,15 +120,14 @@ func (p *Pool) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 		resp, err = p.long.RoundTrip(r)
 	}
 	if err != nil && !errors.Is(err, errNone) && r.Context().Err() == nil {
-		p.closeIdle(false) // a dead agent has lost all of them, which may not be visible here yet: one failure is enough
+		p.closeIdle(false) // a dead agent has lost all of them, which may not show here yet
 	}
 	return resp, err
 }
 
-// Retire closes idle connections now, and the others at the end of their answers. No further request is accepted.
+// Retire closes idle connections now, and the others at the end of their answers.
 func (p *Pool) Retire() { p.closeIdle(true) }
 
-// closeIdle closes the idle connections; with retire, no other is accepted.
 func (p *Pool) closeIdle(retire bool) {
 	p.mu.Lock()
 	idle := p.idle
