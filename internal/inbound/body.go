@@ -19,20 +19,19 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Body is a request's whole body, owned by the reader, so that it can be sent again while the client sees nothing.
-// Its memory is pooled and charged; both end once [Body.Release] was called and every reader was closed.
+// Body is a request's whole body, which can be sent again. Its memory is pooled and charged until [Body.Release] was called
+// and every reader was closed.
 type Body struct {
 	door    *Door
 	data    []byte
-	whole   []byte // what data is a part of; nil: none
+	whole   []byte // what data is a part of
 	account *Account
 	refs    atomic.Int32
 	of      *Body             // the owner of the bytes; nil: this body
 	object  *jsonfield.Object // nil: not requested yet
 }
 
-// Buffers are pooled by size, in powers of two; larger ones are left to the garbage collector. So a growing body
-// returns its smaller buffers for immediate reuse.
+// Buffers are pooled by size, in powers of two: a growing body returns its smaller buffers for reuse.
 const (
 	smallest = 10 // 1 KiB
 	largest  = 26 // 64 MiB
@@ -66,9 +65,9 @@ func Grab(size int64) []byte {
 	return make([]byte, size)
 }
 
-// Go's collector lets the heap grow to twice what is in use, and does not run while nothing is allocated. So large
-// buffers would take more than the limit of bodies, for minutes. After every 256 MiB of them, and a while after one has
-// been given back, a collection is started.
+// Go's collector lets the heap grow to twice what is in use, and does not run while nothing is allocated: large buffers
+// would take more than the limit of bodies, for minutes. So it is started after every 256 MiB of them, and a while after
+// one was given back.
 const (
 	largeBuffer  = 1 << 20
 	collectAfter = 10 * time.Second
@@ -76,7 +75,7 @@ const (
 
 var (
 	uncollected atomic.Int64 // bytes of large buffers since the last collection
-	collecting  atomic.Bool  // one is due
+	collecting  atomic.Bool
 )
 
 // GiveBack returns a buffer of [Grab], which must not be used afterwards.
@@ -89,7 +88,7 @@ func GiveBack(b []byte) {
 	}
 }
 
-// CollectLater starts a collection in a while, and gives what it frees back to the system. Calls until then do nothing.
+// CollectLater starts a collection in a while, and gives what it frees back to the system.
 func CollectLater() {
 	if collecting.CompareAndSwap(false, true) {
 		time.AfterFunc(collectAfter, func() {
@@ -104,7 +103,7 @@ func CollectLater() {
 func (b *Body) Bytes() []byte { return b.data }
 
 // Object returns the body's fields. The owner must call it first, before others read the body, and must not edit the
-// result. A body read from another one in this process gets a copy.
+// result.
 func (b *Body) Object() *jsonfield.Object {
 	if b.object == nil {
 		b.object = jsonfield.Open(b.data)
@@ -127,15 +126,14 @@ func (b *Body) Release() {
 	}
 }
 
-// Drop releases the bytes: they must not be used afterwards, and there must be no reader. The charge stays until
-// [Body.Release], for data derived from them.
+// Drop releases the bytes; there must be no reader. The charge stays until [Body.Release], for data derived from them.
 func (b *Body) Drop() {
 	GiveBack(b.whole)
 	b.whole, b.data = nil, nil
 }
 
-// Take charges n more bytes to the body's account, until [Body.Give] or the end of the body, as [Account.Take]
-// does. Errors are those of [Door.Read].
+// Take charges n more bytes until [Body.Give] or the end of the body, as [Account.Take] does. Errors are those of
+// [Door.Read].
 func (b *Body) Take(ctx context.Context, n int64) error {
 	err := b.account.Take(ctx, n)
 	if known := b.door.refusal(err); known != nil {
@@ -179,7 +177,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// share returns the body, with the reader's reference, if nothing was read and the reader is open; otherwise nil.
+// share returns the body, with the reader's reference; nil: something was read, or the reader is closed.
 func (r *reader) share() *Body {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -205,11 +203,11 @@ func (r *reader) Close() error {
 // share is the heap's share of the container's memory; the rest is for memory that the runtime does not count.
 const share = 0.9
 
-// LimitMemory sets Go's memory limit from the container's limit, if there is one: the kernel kills a container that
-// exceeds it, and the garbage collector does not know it. $GOMEMLIMIT wins. It returns the limit in effect, in bytes;
-// 0: none. It must be called once, before the process serves.
+// LimitMemory sets Go's memory limit from the container's limit, if there is one: the kernel kills a container that exceeds
+// it. $GOMEMLIMIT wins. It returns the limit in effect, in bytes; 0: none. It must be called once, before the process
+// serves.
 func LimitMemory() int64 {
-	// It fails without a control group or a limit; then no limit is set.
+	// It fails without a control group or a limit.
 	_, _ = memlimit.SetGoMemLimitWithOpts(memlimit.WithRatio(share), memlimit.WithProvider(memlimit.FromCgroup))
 	limit := debug.SetMemoryLimit(-1)
 	if limit == math.MaxInt64 {
@@ -218,17 +216,16 @@ func LimitMemory() int64 {
 	return limit
 }
 
-// Error is why a request is refused, for the client. Its wire form depends on the API.
+// Error is why a request is refused. Its wire form depends on the API.
 type Error struct {
 	Status  int
-	Code    string // a code for programs; empty: none
+	Code    string // may be empty
 	Message string
 }
 
-// Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// HTTP returns the answer's status, code and retry delay; 0: no delay is sent.
+// HTTP returns the answer's status, code and retry delay; 0: none.
 func (e *Error) HTTP() (status int, code string, retryAfter time.Duration) {
 	if e.Status == http.StatusServiceUnavailable || e.Status == http.StatusTooManyRequests {
 		retryAfter = time.Second
@@ -236,7 +233,7 @@ func (e *Error) HTTP() (status int, code string, retryAfter time.Duration) {
 	return e.Status, e.Code, retryAfter
 }
 
-// The corresponding codes of package api.
+// As in package api, which this package may not import.
 const (
 	codeFull     = "hold_full"
 	codeTooLarge = "body_too_large"

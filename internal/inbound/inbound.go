@@ -1,18 +1,8 @@
 // Package inbound reads whole request bodies and bounds the resources that a hostile client can use: with a large
 // Content-Length and no bytes, by sending slowly or endlessly, or with thousands of connections.
 //
-// It does not parse bodies, and everything that it holds has a bound.
-//
-// The life of one body:
-//
-//  1. [Door.Read] charges the request's cost besides its body, and a small first buffer: a promised length costs
-//     nothing.
-//  2. Bytes arrive. Before the buffer grows, the larger one is charged too ([Budget]); the smaller one is
-//     released after the copy. If memory is short, this body is refused, or another one that holds more.
-//  3. A client that sends nothing for [Idle], or less than [Rate], gets an error and is disconnected.
-//  4. The body is complete: it stays charged and is not evicted, until [Body.Release].
-//
-// A Door is safe for concurrent use.
+// A promised length costs nothing: a buffer is charged ([Budget]) before it grows with the bytes that arrive. If memory is
+// short, this body is refused, or another one that holds more. A whole body stays charged until [Body.Release].
 package inbound
 
 import (
@@ -28,17 +18,16 @@ import (
 	"time"
 )
 
-// Config bounds bodies. Sizes are in bytes. Zero fields take their defaults.
+// Config bounds bodies, in bytes. Zero fields take their defaults.
 type Config struct {
 	// MaxBody bounds one body. Default 64 MiB.
 	MaxBody int64
-	// Memory bounds all bodies together, with the other costs of their requests. Default 1 GiB. One client gets half
-	// of it, but enough for one body.
+	// Memory bounds all bodies, with the other costs of their requests. Default 1 GiB. One client gets half of it, but enough
+	// for one body.
 	Memory int64
 }
 
-// Within returns the configuration for a process with a memory limit; 0: none. Bodies get half of it, and no more
-// than the defaults.
+// Within returns the configuration for a process with a memory limit, of which bodies get half; 0: none.
 func Within(limit int64) Config {
 	c := Config{}.WithDefaults()
 	if limit > 0 {
@@ -75,15 +64,14 @@ func (c Config) Validate() error {
 const (
 	// Idle is how long a client may send nothing.
 	Idle = 10 * time.Second
-	// Rate is the number of bytes that a client must send per second, on average since its request began and after
-	// Idle.
+	// Rate is the bytes that a client must send per second, on average since its request began and after Idle.
 	Rate = 1 << 10
 )
 
-// requestCost is the approximate memory of a request and its connection besides its body: buffers, stacks, headers.
+// requestCost is the approximate memory of a request and its connection besides its body.
 const requestCost = 32 << 10
 
-// Door reads bodies. See the package comment.
+// Door reads bodies. It is safe for concurrent use.
 type Door struct {
 	cfg    Config
 	memory *Budget
@@ -101,7 +89,7 @@ func New(cfg Config) *Door {
 // Memory returns the budget that bodies are charged to; other memory of requests may be charged to it too.
 func (d *Door) Memory() *Budget { return d.memory }
 
-// Fits reports whether the length and the form of r's body are such that [Door.Read] accepts it.
+// Fits reports whether [Door.Read] accepts the length and the form of r's body.
 func (d *Door) Fits(r *http.Request) bool {
 	return r.ContentLength <= d.cfg.MaxBody && r.Header.Get("Content-Encoding") == ""
 }
@@ -113,8 +101,7 @@ func (d *Door) Fits(r *http.Request) bool {
 //   - 408: it comes too slowly;
 //   - 429: the client's share of the memory is used; 503: all memory is used.
 //
-// After an error the connection ends with the answer, as the rest of the body is not read; in HTTP/2 only the stream
-// ends.
+// After an error in HTTP/1 the connection ends with the answer.
 func (d *Door) Read(w http.ResponseWriter, r *http.Request, client string) (*Body, error) {
 	if err := uncompressed(w, r); err != nil {
 		return nil, err
@@ -140,7 +127,7 @@ func (d *Door) Read(w http.ResponseWriter, r *http.Request, client string) (*Bod
 	return body, nil
 }
 
-// shared returns a body that shares the bytes of another one. It takes over a reference to that.
+// shared takes over a reference to another body, and shares its bytes.
 func (d *Door) shared(of *Body, client string) *Body {
 	b := &Body{door: d, data: of.data, account: d.memory.Open(client, func() {}), of: of}
 	b.refs.Store(1)
@@ -171,12 +158,12 @@ type reading struct {
 	control *http.ResponseController
 	account *Account
 	began   time.Time
-	moved   time.Time // when the deadline was last set; zero: never
+	moved   time.Time // when the deadline was last set
 	buf     []byte
-	n       int // the number of bytes in buf
+	n       int // bytes in buf
 
-	mu      sync.Mutex // guards the fields below, and orders changes of the deadline
-	yielded bool       // the account was asked to give way: the deadline has passed and stays so
+	mu      sync.Mutex // guards yielded, and orders changes of the deadline
+	yielded bool       // the deadline has passed and stays so
 }
 
 // giveWay ends the reading from another goroutine.
@@ -187,7 +174,6 @@ func (in *reading) giveWay() {
 	_ = in.control.SetReadDeadline(time.Unix(1, 0)) // an error means a test connection without deadlines
 }
 
-// deadline sets the read deadline; zero: none.
 func (in *reading) deadline(t time.Time) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -309,8 +295,7 @@ func (in *reading) explain(err error) error {
 		return refuse(http.StatusRequestTimeout, "", "the body comes too slowly (%d bytes in %s): send at least %s a second, without pauses of %s",
 			in.n, time.Since(in.began).Round(time.Second), size(Rate), Idle)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		// Check this before the context: the end of the client's sending side also ends the context, while the client
-		// may still read.
+		// Before the context: the end of the client's sending side also ends the context, while the client may still read.
 		return refuse(http.StatusBadRequest, "", "the body ends after %d bytes, before its Content-Length or last chunk", in.n)
 	case in.r.Context().Err() != nil:
 		return in.r.Context().Err()
@@ -320,8 +305,8 @@ func (in *reading) explain(err error) error {
 	return refuse(http.StatusBadRequest, "", "read the body: %v", err)
 }
 
-// Server is an [http.Server] whose Shutdown ends as soon as the last request is answered. [http.Server.Shutdown] alone
-// waits up to five seconds for a connection that has not carried a request yet; this one closes such connections.
+// Server is an [http.Server] whose Shutdown ends as soon as the last request is answered: it closes connections that have
+// not carried a request yet, for which [http.Server.Shutdown] waits up to five seconds.
 type Server struct {
 	*http.Server
 
@@ -351,8 +336,8 @@ func (s *Server) changed(conn net.Conn, state http.ConnState) {
 	s.unused[conn] = true
 }
 
-// Shutdown accepts no new connections and blocks until all requests are answered or ctx ends. In the latter case it
-// returns ctx's error and leaves the rest open.
+// Shutdown accepts no new connections and blocks until all requests are answered. If ctx ends first, it returns ctx's error
+// and leaves the rest open.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.ending = true

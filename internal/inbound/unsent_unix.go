@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unsent is how much the kernel keeps of what a client's window does not admit yet. By default it keeps megabytes, so that a
-// client that reads nothing would be noticed only after a long answer.
+// unsent is how much the kernel keeps of what a client's window does not admit yet. By default it is megabytes: a client
+// that reads nothing would be noticed only after a long answer.
 const unsent = 16 << 10
 
-// boundUnsent bounds the unsent data of a connection. What is on its way is not bounded, so the connection is as fast as before.
+// boundUnsent does not bound what is on its way, so the connection is as fast as before.
 func boundUnsent(c net.Conn) {
 	if tcp, is := c.(*net.TCPConn); is {
 		raw, _ := tcp.SyscallConn()        // no error: it was accepted

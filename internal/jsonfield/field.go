@@ -1,13 +1,10 @@
 // Package jsonfield reads and edits the top-level fields of a JSON object without decoding it: an edit keeps all
-// other bytes, including white space and order. Package jsontext handles the syntax (RFC 8259).
+// other bytes, including white space and order.
 //
-// [Open] parses a body once; the [Object] can then be edited repeatedly. A body that is not exactly one JSON object
-// (an array, a form, broken JSON, a second value after it) has no fields and is not changed: the model server rejects
-// it. Code that removes a field to protect a server must check [Object.Err] first, as servers differ in which broken
-// JSON they accept.
+// A body that is not exactly one JSON object has no fields and is not changed: the model server rejects it. Code that
+// removes a field to protect a server must check [Object.Err] first, as servers differ in which broken JSON they accept.
 //
-// Names are compared after unescaping: "\u006dodel" is model. A name may occur several times. [Items] and [Text] read
-// arrays and strings.
+// Names are compared after unescaping: "\u006dodel" is model. A name may occur several times.
 //
 // All functions are pure and safe for concurrent use; an Object belongs to one goroutine.
 package jsonfield
@@ -59,8 +56,8 @@ func Each(body []byte, yield func(name, value []byte) bool) error {
 	return err
 }
 
-// Items calls yield with every item of an array, in order, until it returns false. The array is JSON, without white
-// space around it; before an error, some items may have been yielded.
+// Items calls yield with every item of an array, without white space around it, until it returns false. Before an error,
+// some items may have been yielded.
 func Items(array []byte, yield func(item []byte) bool) error {
 	r := open(array)
 	defer r.close()
@@ -101,7 +98,6 @@ type place struct {
 	value, valueEnd int
 }
 
-// is reports whether the field has the name.
 func (f place) is(body []byte, name string, fold bool) bool {
 	written := body[f.name+1 : f.nameEnd-1]
 	if bytes.IndexByte(written, '\\') >= 0 || (fold || strings.ContainsRune(name, utf8.RuneError)) && !utf8.Valid(written) {
@@ -110,10 +106,9 @@ func (f place) is(body []byte, name string, fold bool) bool {
 	return string(written) == name || fold && strings.EqualFold(string(written), name)
 }
 
-// braces is the extent of an object: the offset after its opening brace, and of its closing one.
+// braces is the offset after an object's opening brace, and of its closing one.
 type braces struct{ opened, closed int }
 
-// readers pools decoders with their buffers.
 var readers = sync.Pool{New: func() any { return &reader{from: bytes.NewBuffer(nil), json: &jsontext.Decoder{}} }}
 
 type reader struct {
@@ -134,7 +129,7 @@ func (r *reader) close() {
 	readers.Put(r)
 }
 
-// walk parses body and calls yield with each field until it returns false.
+// walk calls yield with each field until it returns false.
 func walk(body []byte, yield func(place) bool) (braces, error) {
 	r := open(body)
 	defer r.close()
@@ -145,7 +140,6 @@ func walk(body []byte, yield func(place) bool) (braces, error) {
 	return b, nil
 }
 
-// Type errors of a value.
 var (
 	errNoObject = errors.New("want a JSON object, beginning with {")
 	errNoArray  = errors.New("want a JSON array, beginning with [")
@@ -184,7 +178,6 @@ func (r *reader) walk(body []byte, yield func(place) bool) (b braces, err error)
 	return b, nil
 }
 
-// items parses an array and calls yield with each item until it returns false.
 func (r *reader) items(yield func(item []byte) bool) error {
 	if r.json.PeekKind() != '[' {
 		return errNoArray
@@ -204,7 +197,6 @@ func (r *reader) items(yield func(item []byte) bool) error {
 	return nil
 }
 
-// value reads a value and returns its position.
 func (r *reader) value() (from, to int, err error) {
 	v, err := r.json.ReadValue()
 	to = int(r.json.InputOffset())
@@ -213,7 +205,6 @@ func (r *reader) value() (from, to int, err error) {
 
 func spaces(b []byte) int { return len(b) - len(bytes.TrimLeft(b, " \t\r\n")) }
 
-// wrong describes a syntax error, with its byte offset.
 func wrong(body []byte, err error) error {
 	var syntax *jsontext.SyntacticError
 	at := 0

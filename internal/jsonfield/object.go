@@ -10,22 +10,22 @@ import (
 
 // Object is a JSON object with the edits made so far. The zero value is an empty body.
 type Object struct {
-	// Fold compares names case-insensitively, as encoding/json does for struct fields: a server written in Go accepts
-	// "Model", "MODEL" and even "ſtream" (with a long s).
+	// Fold compares names as encoding/json does for struct fields: a server written in Go accepts "Model", "MODEL" and even
+	// "ſtream" (with a long s).
 	Fold bool
 
 	body   []byte
 	braces braces
 	fields []field
 	err    error
-	edited []byte    // the body with the edits; nil: outdated, or no edits
-	dirty  bool      // an edit was made
+	edited []byte // the body with the edits; nil: outdated, or no edits
+	dirty  bool
 	few    [12]field // most bodies have fewer fields
 }
 
 type field struct {
 	place
-	name, value []byte // the encoded replacements; nil: unchanged
+	name, value []byte // encoded; nil: unchanged
 	added, gone bool   // added: it has no place in the body
 }
 
@@ -77,7 +77,7 @@ func (o *Object) Bytes() []byte {
 	return o.edited
 }
 
-// Fields calls yield with each field until it returns false: with the raw name, including quotes, and the value.
+// Fields calls yield with each raw name, including quotes, and value until it returns false.
 func (o *Object) Fields(yield func(name, value []byte) bool) {
 	for i := range o.fields {
 		if f := &o.fields[i]; !f.gone && !yield(o.name(f), o.value(f)) {
@@ -86,8 +86,8 @@ func (o *Object) Fields(yield func(name, value []byte) bool) {
 	}
 }
 
-// Find returns the encoded value of the field, without white space around it. If the field is repeated, it returns
-// the last one, as encoding/json and most other parsers do. The value is a part of the body, not a copy.
+// Find returns the encoded value of the field, a part of the body. If the field is repeated, it is the last one, as for
+// encoding/json and most other parsers.
 func (o *Object) Find(name string) (value []byte, found bool) {
 	for i := range o.fields {
 		if f := &o.fields[i]; o.is(f, name) {
@@ -209,11 +209,10 @@ func quoted(name string) []byte {
 	return q
 }
 
-// Watch detects fields that two parsers may read differently. These are a repeated name, of which some use the first
-// and some the last, and a name in another case, which some accept and some ignore. It belongs to one goroutine and
-// one body.
+// Watch detects fields that two parsers may read differently: a repeated name, of which some use the first, and a name in
+// another case, which some ignore. It belongs to one goroutine and one body.
 type Watch struct {
-	// Names are the names to check, in lower case, at most 64.
+	// Names are in lower case, at most 64.
 	Names []string
 	seen  uint64
 }

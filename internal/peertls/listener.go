@@ -31,8 +31,8 @@ type conn struct {
 	of *Identity
 
 	once   sync.Once
-	chosen net.Conn // written once
-	err    error    // why choosing failed
+	chosen net.Conn
+	err    error
 }
 
 func (c *conn) choose() (net.Conn, error) {
@@ -68,7 +68,6 @@ func (c *conn) Write(p []byte) (int, error) {
 	return in.Write(p)
 }
 
-// prefixed replays the byte that was read.
 type prefixed struct {
 	net.Conn
 	in io.Reader

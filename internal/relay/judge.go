@@ -20,8 +20,8 @@ type Judge struct {
 	head   []byte // the beginning of a line that comes in parts
 	tail   []byte // the end of what was seen of it
 
-	next  int   // the number of the next event, for [api.StreamResponses]
-	plain Plain // a line that does not matter
+	next  int // of the next event, for [api.StreamResponses]
+	plain Plain
 }
 
 const (
@@ -51,7 +51,7 @@ func (j *Judge) NextAfter(p []byte) int {
 	return end.next
 }
 
-// Rest returns the bytes that must precede an event of our own, to separate it from an unfinished line or event.
+// Rest returns the bytes that must precede an event of our own after an unfinished line or event.
 func (j *Judge) Rest() []byte {
 	switch {
 	case j.within && j.style != api.StreamLines:
@@ -119,7 +119,6 @@ func (j *Judge) part(p []byte) {
 	}
 }
 
-// inside looks for text that may be anywhere in a line.
 func (j *Judge) inside(p []byte) {
 	switch {
 	case j.style == api.StreamCompletion && !j.finished:
@@ -131,8 +130,7 @@ func (j *Judge) inside(p []byte) {
 	}
 }
 
-// count records the sequence number of an event. In a model's text the quotes would be escaped. If a number comes in
-// parts, the largest value is the whole one.
+// count records the sequence number of an event. Of a number that comes in parts, the largest value is the whole one.
 func (j *Judge) count(p []byte) {
 	at := max(0, bytes.LastIndex(p, sequenceNames[0]))
 	j.next = max(j.next, number(p[at:], sequenceNames, -1)+1)
@@ -154,7 +152,6 @@ func (j *Judge) begins(line []byte) {
 	}
 }
 
-// last reports whether name is the style's last event.
 func (j *Judge) last(name []byte) bool {
 	switch string(name) {
 	case "response.completed", "response.failed", "response.incomplete":
@@ -209,8 +206,8 @@ func Finishes(line []byte) bool {
 	return value(line, finishName, `"{`) != nil || Index(line, stopName) >= 0
 }
 
-// lastLine reports whether a line of JSON is the last: an error, or "done":true at its top level, as a model may
-// write anything below.
+// lastLine reports whether a line of JSON is an error, or has "done":true at its top level, as a model may write anything
+// below.
 func lastLine(line []byte) bool {
 	if bytes.Contains(line, []byte("true")) && bytes.Contains(line, []byte(`"done"`)) {
 		if v, _ := jsonfield.Find(line, "done"); string(v) == "true" {
@@ -243,18 +240,16 @@ func Lines(p []byte) iter.Seq[[]byte] {
 	}
 }
 
-// Splitter finds the ends of events: an empty line for server-sent events (lines end with LF, CRLF or CR), the end of
-// a line for lines of JSON. The zero value is ready for server-sent events.
+// Splitter finds the ends of events: an empty line for server-sent events, the end of a line for lines of JSON. The zero
+// value is ready for server-sent events.
 type Splitter struct {
-	// Lines means that the stream consists of lines of JSON.
 	Lines bool
 
 	within bool // the last line has begun and not ended
 	cr     bool // the last byte was a CR, to which an LF belongs
 }
 
-// Split processes p, the next bytes, and returns how many of them lie before the end of the last event that ends in
-// p; 0: none does.
+// Split returns how many bytes of p, the next ones, belong to events that end in p.
 func (s *Splitter) Split(p []byte) int {
 	if len(p) == 0 {
 		return 0
@@ -282,14 +277,13 @@ func (s *Splitter) Split(p []byte) int {
 	return end
 }
 
-// Asked says what a runtime was asked to report in a stream beyond the client's request; it is removed from the
-// answer.
+// Asked says what a runtime was asked to report in a stream beyond the client's request; it is removed from the answer.
 type Asked struct {
 	// Chunk means that a chunk at the end, without choices, has the usage.
 	Chunk bool
-	// Field is the field in the chunks before it; empty: none.
+	// Field is in the chunks before it; empty: none.
 	Field string
-	// Null reports whether a chunk would have Field with null if it had not been requested; nil: none would.
+	// Null reports whether a chunk would have Field with null if it had not been requested; may be nil.
 	Null func(chunk []byte) bool
 	// Moves is a field that the usage chunk has instead of the chunks that finish a choice; empty: none.
 	Moves string

@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// Memory is an account of memory. Take charges bytes or returns why it cannot; Give returns bytes.
+// Memory is an account of memory. Take charges bytes or returns why it can't; Give returns bytes.
 type Memory interface {
 	Take(ctx context.Context, bytes int64) error
 	Give(bytes int64)
@@ -28,17 +28,17 @@ type Memory interface {
 type Source struct {
 	from    io.Reader
 	ctx     context.Context
-	memory  Memory // nil: nothing is charged
+	memory  Memory
 	largest int
 	charged int64 // of the buffer, if it has grown
 
 	buf []byte
 	n   int   // bytes in buf that were not dropped
-	err error // why reading ended; io.EOF for a clean end
+	err error // io.EOF for a clean end
 }
 
-// NewSource returns a Source with a buffer of size bytes, which may grow to largest. Growth is charged to memory,
-// with the exchange's context ctx; nil: nothing is charged.
+// NewSource returns a Source with a buffer of size bytes, which may grow to largest. Growth is charged to memory, which may
+// be nil.
 func NewSource(ctx context.Context, from io.Reader, size, largest int, memory Memory) *Source {
 	return &Source{from: from, ctx: ctx, memory: memory, largest: max(size, largest), buf: inbound.Grab(int64(size))}
 }
@@ -71,14 +71,13 @@ func (s *Source) Read() {
 	s.err = err
 }
 
-// Fill reads until there are want bytes, the body ends, or the buffer cannot grow.
+// Fill reads until there are want bytes, the body ends, or the buffer can't grow.
 func (s *Source) Fill(want int) {
 	for s.n < want && s.err == nil && s.room() {
 		s.Read()
 	}
 }
 
-// room makes room for at least one byte and reports whether it could.
 func (s *Source) room() bool {
 	size := len(s.buf)
 	if s.n < size {
@@ -127,14 +126,12 @@ type Body interface {
 // Bytes is a [Body] in a slice that nobody modifies.
 type Bytes []byte
 
-// Len returns the length of b.
 func (b Bytes) Len() int { return len(b) }
 
-// Reader returns a reader of all bytes.
 func (b Bytes) Reader() io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
 // Request returns the outbound request to base, with the path and method of in and the header h, which it takes over.
-// The body can be resent on another connection if an idle one turns out to be closed.
+// The body can be resent on another connection.
 func Request(ctx context.Context, in *http.Request, base *url.URL, h http.Header, body Body) *http.Request {
 	delete(h, "Expect") // the body is already here
 	if _, found := h["User-Agent"]; !found {
@@ -155,8 +152,7 @@ func Request(ctx context.Context, in *http.Request, base *url.URL, h http.Header
 	return out
 }
 
-// CopyHeader copies the headers that may pass between connections and that Rouse does not set itself. It shares the
-// values.
+// CopyHeader copies the headers that may pass between connections and that Rouse does not set itself. It shares the values.
 func CopyHeader(to, from http.Header) {
 	for name, values := range from {
 		if !localhttp.PerConnection(name) && !control.Reserved(name) {
@@ -166,8 +162,7 @@ func CopyHeader(to, from http.Header) {
 	localhttp.DropNamed(to, from["Connection"])
 }
 
-// Unreachable reports whether a transport's error means that there was no connection, so that no server has seen the
-// request.
+// Unreachable reports whether a transport's error means that no server has seen the request.
 func Unreachable(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED)
@@ -176,12 +171,12 @@ func Unreachable(err error) bool {
 // CutAfter is how long a client may leave a write unread while other requests wait; see [WriteDeadline.Stuck].
 const CutAfter = 5 * time.Second
 
-// WriteDeadline bounds how long a client may leave written data unread. One goroutine writes;
-// others may call Stuck and Cut.
+// WriteDeadline bounds how long a client may leave written data unread. One goroutine writes; others may call Stuck and
+// Cut.
 type WriteDeadline struct {
 	// Timeout is the bound; 0: none, Move ignores its controller.
 	Timeout time.Duration
-	// Buffered is the size up to which a first write sets no deadline, as it fits into buffers in any case.
+	// Buffered is the size up to which a first write sets no deadline, as it fits into buffers.
 	Buffered int
 
 	moved time.Time    // when the deadline was last moved; zero: nothing was written
@@ -208,7 +203,7 @@ func (d *WriteDeadline) Move(out *http.ResponseController, n int) {
 	switch {
 	case d.Timeout == 0:
 	case d.moved.IsZero() && n <= d.Buffered:
-		d.moved = now.Add(-d.Timeout) // so that the next write sets one
+		d.moved = now.Add(-d.Timeout) // the next write sets one
 	case now.Sub(d.moved) > d.Timeout/4:
 		d.moved = now
 		d.mu.Lock()
@@ -241,7 +236,7 @@ func (d *WriteDeadline) Cut(out *http.ResponseController, before func()) {
 	if !d.cleared {
 		before()
 		d.set = true
-		_ = out.SetWriteDeadline(time.Unix(1, 0)) // see Move
+		_ = out.SetWriteDeadline(time.Unix(1, 0))
 	}
 }
 

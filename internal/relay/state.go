@@ -13,23 +13,22 @@ const MaxState = 48 << 10
 // nearly is the bound for a stream that is ended on purpose: its state grows until it ends.
 const nearly = MaxState - 4<<10
 
-// State is the state of a stream up to what its client has received, as reported by the instance, so that another
-// instance can continue it. It belongs to the goroutine that copies the answer. The zero value is for a new stream.
+// State is the state of a stream up to what its client has received, so that another instance can continue it. The zero
+// value is for a new stream.
 type State struct {
 	pieces []byte
-	piece  []byte // for the event that comes next; nil: none has come
+	piece  []byte // for the next event; nil: none has come
 	kept   []byte // memory for events without their comments
 	size   int    // of all pieces, if they are only counted
 	passed bool   // something was passed on, if pieces are only counted
-	lost   bool   // the stream cannot continue elsewhere
+	lost   bool   // the stream can't continue elsewhere
 	moved  bool   // the instance gives way
 	told   bool   // there was a piece, even if it is lost now
 	goesOn bool   // the answer that comes is to continue, and nothing of it has come
 	again  bool   // it has started over instead
 }
 
-// Header returns the value of [control.HeaderState] for the instance that answers next: a request for the state, or
-// the state to continue from.
+// Header returns the value of [control.HeaderState] for the instance that answers next.
 func (s *State) Header() string {
 	s.goesOn, s.piece = len(s.pieces) > 0, nil // a piece whose event did not come does not count
 	if len(s.pieces) == 0 {
@@ -38,16 +37,14 @@ func (s *State) Header() string {
 	return string(s.pieces)
 }
 
-// Known reports whether another instance can continue: the state covers all that the client has received, possibly
-// only comments.
+// Known reports whether the state covers all that the client has received: another instance can continue.
 func (s *State) Known() bool { return !s.lost }
 
 // Told reports whether an instance has reported any state.
 func (s *State) Told() bool { return s.told }
 
-// Again reports whether the instance that was to continue has started over, so that the client would receive
-// everything twice: it does not support states, or has taken the request for a new one. Nothing of its answer is
-// forwarded.
+// Again reports whether the instance that was to continue has started over: it does not support states, or has taken the
+// request for a new one. Nothing of its answer is forwarded.
 func (s *State) Again() bool { return s.again }
 
 // Moved reports whether the instance has ended the stream because it gives way, and resets that.
@@ -57,9 +54,8 @@ func (s *State) Moved() bool {
 	return moved
 }
 
-// Take removes the state comments from events before the client receives them. A comment counts together with its
-// event; if the stream was cut between the two, it does not count. An event without a state cannot be reproduced
-// elsewhere, unless it is an end, an error or a ping: the stream must then stay.
+// Take removes the state comments from events. A comment counts together with its event. An event without a state can't be
+// reproduced elsewhere, unless it is an end, an error or a ping: the stream must then stay.
 func (s *State) Take(p []byte) []byte {
 	if !bytes.HasSuffix(p, []byte("\n")) && len(p) > 0 {
 		s.lost = true // a part of an event that is too large
@@ -115,8 +111,7 @@ func isData(line []byte) bool {
 	return len(bytes.TrimRight(line, "\r\n")) > 0
 }
 
-// follows records a line of data with the piece before it. It returns false if the answer was to continue and starts
-// over.
+// follows records a line of data with the piece before it. It returns false if the answer was to continue and starts over.
 func (s *State) follows(line []byte) bool {
 	piece := s.piece
 	s.piece = nil

@@ -30,7 +30,7 @@ type Bucket struct {
 // NewBucket returns a Bucket. It sends no request.
 func NewBucket(service Service, name string) *Bucket {
 	b := &Bucket{name: name, service: service, client: &http.Client{
-		// A signature is valid for one host: redirects cannot be followed.
+		// A signature is valid for one host: redirects can't be followed.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second,
 			MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DisableCompression: true, ForceAttemptHTTP2: true},
@@ -43,7 +43,6 @@ func NewBucket(service Service, name string) *Bucket {
 // Close closes idle connections.
 func (b *Bucket) Close() { b.client.CloseIdleConnections() }
 
-// Errors that callers can distinguish.
 var (
 	// ErrNotFound means that the object does not exist. A missing bucket is a StatusError.
 	ErrNotFound = errors.New("there is no such object")
@@ -54,11 +53,10 @@ var (
 // StatusError is any other error response.
 type StatusError struct {
 	Status  int
-	Code    string // the service's error code
+	Code    string // the service's own
 	Message string
 }
 
-// Error implements error.
 func (e *StatusError) Error() string {
 	return fmt.Sprintf("the S3 service answered %d %s %.200s", e.Status, e.Code, e.Message)
 }
@@ -71,8 +69,8 @@ type Condition struct {
 	ETag string
 }
 
-// Put writes an object and returns its entity tag. The error is ErrCondition if the condition does not hold, also if
-// the object to be replaced does not exist.
+// Put writes an object and returns its entity tag. ErrCondition: the condition does not hold, or the object to be replaced
+// does not exist.
 func (b *Bucket) Put(ctx context.Context, key string, body []byte, when Condition) (etag string, err error) {
 	h := http.Header{"Content-Type": {"application/octet-stream"}}
 	switch {
@@ -141,11 +139,10 @@ type Listing struct {
 	Contents  []Entry
 }
 
-// maxList bounds a response that lists 1,000 objects.
 const maxList = 8 << 20
 
-// List lists up to 1,000 objects below a prefix, sorted by key. token is the next of the previous call, empty at
-// first. An empty next means that the list is complete.
+// List lists up to 1,000 objects below a prefix, sorted by key. token is the previous call's next, which is empty at the
+// end of the list.
 func (b *Bucket) List(ctx context.Context, prefix, token string) (all []Entry, next string, err error) {
 	q := url.Values{"list-type": {"2"}, "prefix": {prefix}, "encoding-type": {"url"}}
 	if token != "" {
@@ -191,7 +188,7 @@ func (b *Bucket) do(ctx context.Context, method, key string, query url.Values, h
 	}
 	defer resp.Body.Close()
 	var said struct{ Code, Message string }
-	_ = xml.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&said) // a response that is not XML still has a status
+	_ = xml.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&said) // not XML: it still has a status
 	switch {
 	case resp.StatusCode == http.StatusPreconditionFailed:
 		return nil, ErrCondition

@@ -50,7 +50,7 @@ func fromEnvironment(env func(string) string, version string, log *slog.Logger, 
 		return cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_"+name), env("OTEL_EXPORTER_OTLP_"+name))
 	}
 	if strings.EqualFold(env("OTEL_SDK_DISABLED"), "true") || env("OTEL_TRACES_EXPORTER") == "none" || of("ENDPOINT") == "" {
-		return nil, nil // a nil exporter exports nothing
+		return nil, nil
 	}
 	if p := of("PROTOCOL"); p == "grpc" {
 		return nil, fmt.Errorf("traces: the protocol %s is not spoken: set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf and OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://HOST:4318/v1/traces", p)
@@ -117,7 +117,7 @@ func described(by map[string]string) *resource.Resource {
 
 const mostTimeout = 3_600_000
 
-// endpoint returns the URL for traces: the traces endpoint as it is, or a path below the general endpoint.
+// endpoint returns the traces endpoint as it is, or a path below the general endpoint.
 func endpoint(env func(string) string) (*url.URL, error) {
 	name, text := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	base := text == ""
@@ -166,14 +166,14 @@ func (e *Exporter) Run(ctx context.Context) error {
 	return nil
 }
 
-// byPart exports each span under its part's service. Its methods are called by one goroutine.
+// byPart exports each span under its part's service. One goroutine calls it.
 type byPart struct {
 	sdktrace.SpanExporter
 	resources map[api.Part]*resource.Resource
 	to        string
 	log       *slog.Logger
 	lost      int
-	said      time.Time // when a failure was last logged
+	said      time.Time
 }
 
 type ofPart struct {

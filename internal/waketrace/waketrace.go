@@ -1,18 +1,9 @@
 // Package waketrace records and exports the spans of wakes, with OpenTelemetry.
 //
-// A wake is one trace. Its spans are made where the work happens, and contexts carry them:
-//
-//  1. The activator begins the root span with the request that finds no instance awake
-//     ([Tracer.Root]). Its traceparent goes with the demand to the autoscaler, and with each
-//     call to an instance.
-//  2. Each part of the work is a span below the one in its context ([Start]). Work that is only
-//     known afterwards becomes a span with explicit times, as do the steps that an instance
-//     reports of a call ([Span.Steps]).
-//  3. A [Wake] keeps the spans of this process. They become the record that users see, an
-//     [api.WakeTrace].
-//  4. An [Exporter] sends them by OTLP over HTTP where the environment names an endpoint. The
-//     function's program exports nothing and links no OpenTelemetry: its caller exports its
-//     steps.
+// A wake is one trace. The activator begins its root with the request that finds no instance awake ([Tracer.Root]), and
+// its traceparent goes with the demand and with each call to an instance. A [Wake] keeps the spans of this process, for
+// the record that users see. An [Exporter] sends them. The function's program links no OpenTelemetry: its caller exports
+// its steps ([Span.Steps]).
 //
 // The package is safe for concurrent use, and nothing waits for an export.
 package waketrace
@@ -36,7 +27,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Attributes of spans.
 const (
 	keyPart     = attribute.Key("rouse.part")
 	keyFunction = attribute.Key("rouse.function")
@@ -46,16 +36,14 @@ const (
 
 // Step describes a span to start.
 type Step struct {
-	Name string
-	Part api.Part
-	// Instance is the instance concerned, and Note a detail. Empty: none.
+	Name     string
+	Part     api.Part
 	Instance api.InstanceID
 	Note     string
-	// Began and Ended are its times; zero: it begins now, and ends with [Span.Done].
+	// A zero Began is now; with a zero Ended the span ends with [Span.Done].
 	Began, Ended time.Time
 }
 
-// Options shared by all spans.
 var (
 	asInternal = trace.WithSpanKind(trace.SpanKindInternal)
 	asServer   = trace.WithSpanKind(trace.SpanKindServer)
@@ -184,7 +172,6 @@ func Clip(s string) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// spanContext converts t; the result is invalid if t is.
 func spanContext(t api.Trace) trace.SpanContext {
 	cfg := trace.SpanContextConfig{Remote: true}
 	cfg.TraceID, _ = trace.TraceIDFromHex(t.ID)
@@ -195,9 +182,8 @@ func spanContext(t api.Trace) trace.SpanContext {
 	return trace.NewSpanContext(cfg)
 }
 
-// Steps adds the steps that an instance reported of the call p as child spans. Their times are by the instance's
-// clock, so they are placed within the call. With late, they end with it (a process must start before it has a
-// clock); otherwise they are centered in it.
+// Steps adds the steps that an instance reported of the call p. Their times are by the instance's clock: late ones end with
+// the call (a process must start before it has a clock), others are centered in it.
 func (p *Span) Steps(id api.InstanceID, steps []api.Step, late bool) {
 	if p == nil || len(steps) == 0 {
 		return
@@ -224,7 +210,6 @@ func (p *Span) Steps(id api.InstanceID, steps []api.Step, late bool) {
 	}
 }
 
-// times returns the times of a span; zero if unknown or not ended.
 func times(s trace.Span) (began, ended time.Time) {
 	if made, is := s.(sdktrace.ReadOnlySpan); is {
 		return made.StartTime(), made.EndTime()
@@ -258,7 +243,7 @@ type Wake struct {
 }
 
 func newWake(t trace.Tracer) *Wake {
-	return &Wake{tracer: t, spans: make([]sdktrace.ReadOnlySpan, 0, 8)} // enough for most wakes
+	return &Wake{tracer: t, spans: make([]sdktrace.ReadOnlySpan, 0, 8)}
 }
 
 func (w *Wake) add(made trace.Span) {
@@ -270,16 +255,15 @@ func (w *Wake) add(made trace.Span) {
 	}
 }
 
-// Close stops recording: spans that begin later do not belong to the wake.
+// Close stops recording.
 func (w *Wake) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
 }
 
-// Spans returns the spans of the wake, parents first, relative to zero. Each is clipped to its parent, or to within,
-// a span of the record, if its parent is not recorded. A span that has not ended ends with its parent. The field Who
-// is the instance that a span is about.
+// Spans returns the spans of the wake, parents first, relative to zero. Each is clipped to its parent, or to within if its
+// parent is not recorded. A span that has not ended ends with its parent. Who is the instance that a span is about.
 func (w *Wake) Spans(zero time.Time, within api.Span) []api.Span {
 	w.mu.Lock()
 	all := slices.Clone(w.spans)
@@ -318,7 +302,7 @@ func (w *Wake) Spans(zero time.Time, within api.Span) []api.Span {
 	return spans
 }
 
-// Attributes of OpenTelemetry's semantic conventions 1.37 for generative AI, HTTP and errors.
+// From OpenTelemetry's semantic conventions 1.37.
 const (
 	keyOperation = attribute.Key("gen_ai.operation.name")
 	keyProvider  = attribute.Key("gen_ai.provider.name")
@@ -337,17 +321,17 @@ const (
 // Request is a finished request of a client to a model, without the prompt and the answer.
 type Request struct {
 	Operation string // chat, text_completion or embeddings
-	Provider  string // the server of the model, such as vllm
-	Model     string // the name used by the client
-	Served    string // the name used by the function
-	Server    string // the host requested by the client
+	Provider  string // such as vllm
+	Model     string // used by the client
+	Served    string // used by the function
+	Server    string // requested by the client
 	Function  api.FunctionName
 	Instance  api.InstanceID
 	Status    int
-	Code      string // the error's code; empty: none
+	Code      string // of the error
 
 	Input, Output api.Tokens // 0: unknown
-	Cached        api.Tokens // the part of Input that came from the cache
+	Cached        api.Tokens // of Input, those from the cache
 	Resumed       int        // how often its stream continued at another instance
 	Moved         int        // how often its instance gave way
 	Began, Ended  time.Time
