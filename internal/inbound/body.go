@@ -19,25 +19,24 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Body is a request's whole body, which can be sent again. Its memory is pooled and charged until [Body.Release] was called
-// and every reader was closed.
+// Body is a request's whole body. Its memory is pooled, and charged until [Body.Release] was called and every reader was
+// closed.
 type Body struct {
 	door    *Door
 	data    []byte
 	whole   []byte // what data is a part of
 	account *Account
 	refs    atomic.Int32
-	of      *Body             // the owner of the bytes; nil: this body
-	object  *jsonfield.Object // nil: not requested yet
+	of      *Body // the owner of the bytes; nil: this body
+	object  *jsonfield.Object
 }
 
 // Buffers are pooled by size, in powers of two: a growing body returns its smaller buffers for reuse.
 const (
-	smallest = 10 // 1 KiB
-	largest  = 26 // 64 MiB
+	smallest = 10
+	largest  = 26
 )
 
-// pools[n] has buffers of 1 << (smallest + n) bytes.
 var pools [largest - smallest + 1]sync.Pool
 
 // fitting returns the buffer size for want bytes: the next power of two, unless that wastes too much.
@@ -48,7 +47,6 @@ func fitting(want int64) int64 {
 	return want
 }
 
-// poolOf returns the exponent of the smallest power of two that holds size bytes, at least smallest.
 func poolOf(size int64) int { return max(bits.Len64(uint64(size-1)), smallest) }
 
 // Grab returns a buffer, with any content.
@@ -60,14 +58,13 @@ func Grab(size int64) []byte {
 	}
 	if size >= largeBuffer && uncollected.Add(size) >= 256<<20 {
 		uncollected.Store(0)
-		go debug.FreeOSMemory() // ends by itself
+		go debug.FreeOSMemory()
 	}
 	return make([]byte, size)
 }
 
 // Go's collector lets the heap grow to twice what is in use, and does not run while nothing is allocated: large buffers
-// would take more than the limit of bodies, for minutes. So it is started after every 256 MiB of them, and a while after
-// one was given back.
+// would take more than the limit of bodies, for minutes.
 const (
 	largeBuffer  = 1 << 20
 	collectAfter = 10 * time.Second
@@ -102,8 +99,7 @@ func CollectLater() {
 // Bytes returns the body. It must not be modified, nor used after [Body.Release].
 func (b *Body) Bytes() []byte { return b.data }
 
-// Object returns the body's fields. The owner must call it first, before others read the body, and must not edit the
-// result.
+// Object returns the body's fields, which must not be edited. The owner must call it first, before others read the body.
 func (b *Body) Object() *jsonfield.Object {
 	if b.object == nil {
 		b.object = jsonfield.Open(b.data)
@@ -145,8 +141,7 @@ func (b *Body) Take(ctx context.Context, n int64) error {
 // Give returns n bytes charged by [Body.Take].
 func (b *Body) Give(n int64) { b.account.Give(n) }
 
-// Reader returns a reader of the whole body. It keeps the memory until it is closed, which a [http.Transport] may do
-// after it has returned.
+// Reader returns a reader of the whole body, which keeps the memory until it is closed.
 func (b *Body) Reader() io.ReadCloser {
 	if b.Len() == 0 {
 		return http.NoBody
@@ -155,9 +150,8 @@ func (b *Body) Reader() io.ReadCloser {
 	return &reader{body: b}
 }
 
-// reader may be closed by one goroutine of a transport while another one reads.
 type reader struct {
-	mu   sync.Mutex // guards all fields
+	mu   sync.Mutex // One goroutine of a transport may close it while another one reads.
 	body *Body      // nil once closed
 	at   int
 }
@@ -200,12 +194,10 @@ func (r *reader) Close() error {
 	return nil
 }
 
-// share is the heap's share of the container's memory; the rest is for memory that the runtime does not count.
 const share = 0.9
 
-// LimitMemory sets Go's memory limit from the container's limit, if there is one: the kernel kills a container that exceeds
-// it. $GOMEMLIMIT wins. It returns the limit in effect, in bytes; 0: none. It must be called once, before the process
-// serves.
+// LimitMemory sets Go's memory limit from the container's limit, if there is one, unless $GOMEMLIMIT is set. It returns the
+// limit in effect, in bytes; 0: none. It must be called once, before the process serves.
 func LimitMemory() int64 {
 	// It fails without a control group or a limit.
 	_, _ = memlimit.SetGoMemLimitWithOpts(memlimit.WithRatio(share), memlimit.WithProvider(memlimit.FromCgroup))
@@ -219,7 +211,7 @@ func LimitMemory() int64 {
 // Error is why a request is refused. Its wire form depends on the API.
 type Error struct {
 	Status  int
-	Code    string // may be empty
+	Code    string
 	Message string
 }
 
@@ -243,7 +235,6 @@ func refuse(status int, code, format string, args ...any) error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// size formats bytes in the largest binary unit that leaves at least 1.
 func size(bytes int64) string {
 	v, unit := float64(bytes), "B"
 	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {

@@ -49,15 +49,15 @@ func Delete(body []byte, name string) []byte {
 	return o.Bytes()
 }
 
-// Each calls yield with every field of the object, in order, until it returns false: with the raw name, including
-// quotes, and the value. It returns the error of [Object.Err]; before an error, some fields may have been yielded.
+// Each calls yield with every raw name, including quotes, and value until it returns false. It returns the error of
+// [Object.Err], before which some fields may have been yielded.
 func Each(body []byte, yield func(name, value []byte) bool) error {
 	_, err := walk(body, func(f place) bool { return yield(body[f.name:f.nameEnd], body[f.value:f.valueEnd]) })
 	return err
 }
 
 // Items calls yield with every item of an array, without white space around it, until it returns false. Before an error,
-// some items may have been yielded.
+// some may have been yielded.
 func Items(array []byte, yield func(item []byte) bool) error {
 	r := open(array)
 	defer r.close()
@@ -67,8 +67,8 @@ func Items(array []byte, yield func(item []byte) bool) error {
 	return nil
 }
 
-// Text returns the text of a valid JSON string, given with its quotes. It is a part of the argument if nothing is
-// escaped. Unpaired surrogates become U+FFFD; invalid UTF-8 does too if the string has a \u escape.
+// Text returns the text of a valid JSON string with its quotes: a part of the argument if nothing is escaped. Unpaired
+// surrogates become U+FFFD; invalid UTF-8 does too if the string has a \u escape.
 func Text(quoted []byte) []byte {
 	rest := quoted[1 : len(quoted)-1 : len(quoted)-1]
 	escape := bytes.IndexByte(rest, '\\')
@@ -78,7 +78,7 @@ func Text(quoted []byte) []byte {
 	text := make([]byte, 0, len(rest))
 	for ; escape >= 0; escape = bytes.IndexByte(rest, '\\') {
 		c := letters[rest[escape+1]]
-		if c == 0 { // \u
+		if c == 0 {
 			text, _ = jsontext.AppendUnquote(text[:0], quoted) // the error is only about replaced characters
 			return text
 		}
@@ -88,12 +88,10 @@ func Text(quoted []byte) []byte {
 	return append(text, rest...)
 }
 
-// letters maps the letter of an escape to its character.
 var letters = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// place is the position of a field: offsets in the body.
 type place struct {
-	begin, end      int // from the preceding brace or comma to the following one
+	begin, end      int // with the brace or comma on both sides
 	name, nameEnd   int // including the quotes
 	value, valueEnd int
 }
@@ -101,7 +99,7 @@ type place struct {
 func (f place) is(body []byte, name string, fold bool) bool {
 	written := body[f.name+1 : f.nameEnd-1]
 	if bytes.IndexByte(written, '\\') >= 0 || (fold || strings.ContainsRune(name, utf8.RuneError)) && !utf8.Valid(written) {
-		written, _ = jsontext.AppendUnquote(nil, body[f.name:f.nameEnd]) // invalid UTF-8 and unpaired surrogates become U+FFFD, as in encoding/json
+		written, _ = jsontext.AppendUnquote(nil, body[f.name:f.nameEnd]) // U+FFFD for what is invalid, as in encoding/json
 	}
 	return string(written) == name || fold && strings.EqualFold(string(written), name)
 }
@@ -116,7 +114,6 @@ type reader struct {
 	json *jsontext.Decoder
 }
 
-// open returns a reader of body; it must be closed.
 func open(body []byte) *reader {
 	r := readers.Get().(*reader)
 	*r.from = *bytes.NewBuffer(body)
@@ -129,7 +126,6 @@ func (r *reader) close() {
 	readers.Put(r)
 }
 
-// walk calls yield with each field until it returns false.
 func walk(body []byte, yield func(place) bool) (braces, error) {
 	r := open(body)
 	defer r.close()

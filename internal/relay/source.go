@@ -30,20 +30,20 @@ type Source struct {
 	ctx     context.Context
 	memory  Memory
 	largest int
-	charged int64 // of the buffer, if it has grown
+	charged int64
 
 	buf []byte
-	n   int   // bytes in buf that were not dropped
-	err error // io.EOF for a clean end
+	n   int
+	err error
 }
 
-// NewSource returns a Source with a buffer of size bytes, which may grow to largest. Growth is charged to memory, which may
-// be nil.
+// NewSource returns a Source with a buffer of size bytes, which may grow to largest. memory, which may be nil, is charged
+// for growth.
 func NewSource(ctx context.Context, from io.Reader, size, largest int, memory Memory) *Source {
 	return &Source{from: from, ctx: ctx, memory: memory, largest: max(size, largest), buf: inbound.Grab(int64(size))}
 }
 
-// Bytes returns the bytes that were read and not dropped. They are valid until the next call of another method.
+// Bytes returns what was read and not dropped, until the next call of another method.
 func (s *Source) Bytes() []byte { return s.buf[:s.n] }
 
 // Err returns why reading ended: io.EOF for a clean end; nil: it has not.
@@ -64,7 +64,7 @@ func (s *Source) Drop(n int) {
 	}
 }
 
-// Read reads once into the free part of the buffer, and blocks until something comes.
+// Read reads once, and blocks until something comes.
 func (s *Source) Read() {
 	k, err := s.from.Read(s.buf[s.n:])
 	s.n += k
@@ -130,8 +130,7 @@ func (b Bytes) Len() int { return len(b) }
 
 func (b Bytes) Reader() io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
-// Request returns the outbound request to base, with the path and method of in and the header h, which it takes over.
-// The body can be resent on another connection.
+// Request returns the outbound request to base, with the header h, which it takes over. The body can be resent.
 func Request(ctx context.Context, in *http.Request, base *url.URL, h http.Header, body Body) *http.Request {
 	delete(h, "Expect") // the body is already here
 	if _, found := h["User-Agent"]; !found {
@@ -171,16 +170,15 @@ func Unreachable(err error) bool {
 // CutAfter is how long a client may leave a write unread while other requests wait; see [WriteDeadline.Stuck].
 const CutAfter = 5 * time.Second
 
-// WriteDeadline bounds how long a client may leave written data unread. One goroutine writes; others may call Stuck and
-// Cut.
+// WriteDeadline bounds how long a client may leave data unread. One goroutine writes; others may call Stuck and Cut.
 type WriteDeadline struct {
 	// Timeout is the bound; 0: none, Move ignores its controller.
 	Timeout time.Duration
 	// Buffered is the size up to which a first write sets no deadline, as it fits into buffers.
 	Buffered int
 
-	moved time.Time    // when the deadline was last moved; zero: nothing was written
-	began atomic.Int64 // when the write in progress began, in Unix nanoseconds; 0: none is
+	moved time.Time    // zero: nothing was written
+	began atomic.Int64 // the write in progress, in Unix nanoseconds
 
 	mu      sync.Mutex // guards the fields below
 	set     bool
@@ -195,8 +193,8 @@ func Buffered(r *http.Request) int {
 	return 0
 }
 
-// Move extends the deadline now and then: a timer per event would cost more than the event. It must be called before
-// each write of n bytes, and Done after it.
+// Move precedes each write of n bytes, and Done follows it. It extends the deadline now and then: a timer per event would
+// cost more than the event.
 func (d *WriteDeadline) Move(out *http.ResponseController, n int) {
 	now := time.Now()
 	d.began.Store(now.UnixNano())
@@ -240,7 +238,7 @@ func (d *WriteDeadline) Cut(out *http.ResponseController, before func()) {
 	}
 }
 
-// Clear removes the deadline, if set: the connection may serve another request later.
+// Clear removes the deadline: the connection may serve another request later.
 func (d *WriteDeadline) Clear(out *http.ResponseController) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

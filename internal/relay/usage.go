@@ -15,26 +15,24 @@ import (
 )
 
 // Usage counts the tokens of an answer as it passes: the usage that the runtime reports, and after that the events that
-// carry text. It looks for field names as they stand in JSON; in a model's text their quotes would be escaped. The zero
-// value is for an answer that is no stream.
+// carry text. In a model's text the quotes of field names are escaped. The zero value is for an answer that is no stream.
 type Usage struct {
 	Style             api.Stream
-	Prompt, Generated int           // as last reported; 0: not reported
-	Cached            int           // of Prompt, those from the cache
-	Events            int           // that carry text
-	First, Last       time.Duration // of them, since the request's arrival
-	Decode            time.Duration // the reported generation time; 0: not reported
+	Prompt, Generated int // as last reported; 0: not reported
+	Cached            int // of Prompt, those from the cache
+	Events            int // that carry text
+	First, Last       time.Duration
+	Decode            time.Duration // 0: not reported
 	Reported          bool          // the numbers of [Usage.Tell] count
 
-	since int // events that carry text and came after Generated was reported
+	since int // since Generated was reported
 	kept  []byte
-	tail  []byte           // the end of the parts that [Usage.Part] has seen
+	tail  []byte
 	by    [][]byte         // of a list of answers: the fields that may report for each; one, once it was seen
 	each  map[string]Usage // as last reported by index, of a stream of several answers
 	plain Plain            // a line that has text and no numbers
 }
 
-// By style.
 var (
 	promptNames    = [][]byte{[]byte(`"prompt_tokens"`), []byte(`"input_tokens"`), []byte(`"prompt_eval_count"`), []byte(`"tokens_evaluated"`)}
 	generatedNames = [][]byte{[]byte(`"completion_tokens"`), []byte(`"output_tokens"`), []byte(`"eval_count"`), []byte(`"tokens_predicted"`), []byte(`"predicted_n"`)}
@@ -87,7 +85,7 @@ func (m *Usage) See(p []byte, now time.Duration) (events int) {
 	return events
 }
 
-// Take removes the comments of [control.UsageComment] from events. The result is valid until the next call.
+// Take removes the comments of [control.UsageComment] from events, until the next call.
 func (m *Usage) Take(p []byte) []byte {
 	if !bytes.Contains(p, usageComment) {
 		return p
@@ -101,8 +99,7 @@ func (m *Usage) Take(p []byte) []byte {
 	return m.kept
 }
 
-// Tell sets the numbers that an instance reports for the whole answer so far ([control.HeaderUsage]). From then on nothing
-// else counts.
+// Tell sets the numbers that an instance reports ([control.HeaderUsage]). From then on nothing else counts.
 func (m *Usage) Tell(said string) {
 	var n [3]int
 	for i, word := range strings.Fields(said) {
@@ -156,11 +153,10 @@ func says(line, name []byte) bool {
 	return false
 }
 
-// Plain recognises lines that differ from an earlier one only within a string that is not empty, and so mean the same. The
-// zero value has no earlier one.
+// Plain recognises lines that differ from an earlier one only within a string that is not empty, and so mean the same.
 type Plain struct {
-	head, tail []byte // of the earlier line, around the string
-	misses     int    // lines that were learned in vain
+	head, tail []byte
+	misses     int
 }
 
 // Learn makes line the earlier one, if it has a text. It gives up on a stream whose lines differ elsewhere.

@@ -22,16 +22,16 @@ import (
 )
 
 const (
-	together  = 200 * time.Millisecond // the wait for more spans
-	farewell  = 2 * time.Second        // the limit of the last post
+	together  = 200 * time.Millisecond
+	farewell  = 2 * time.Second
 	saidAgain = time.Minute
 )
 
 // Exporter exports the spans of tracers; nil exports nothing. Spans beyond its queue are dropped.
 type Exporter struct{ batches sdktrace.SpanProcessor }
 
-// FromEnvironment returns an exporter configured by OpenTelemetry's variables, or nil if they name no endpoint.
-// Variables for traces override those for all signals.
+// FromEnvironment returns an exporter configured by OpenTelemetry's variables; nil without an endpoint. Variables for traces
+// override those for all signals.
 //
 //	OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT   the endpoint
 //	OTEL_EXPORTER_OTLP_TRACES_HEADERS, OTEL_EXPORTER_OTLP_HEADERS     credentials
@@ -40,7 +40,7 @@ type Exporter struct{ batches sdktrace.SpanProcessor }
 //	OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES                       the service's name and attributes
 //	OTEL_TRACES_EXPORTER=none, OTEL_SDK_DISABLED=true                 no traces
 //
-// After an error the caller can continue without traces. The exporter runs until [Exporter.Run] ends it.
+// The exporter runs until [Exporter.Run] ends it.
 func FromEnvironment(env func(string) string, version string, log *slog.Logger) (*Exporter, error) {
 	return fromEnvironment(env, version, log, http.DefaultTransport.(*http.Transport).Clone())
 }
@@ -117,7 +117,6 @@ func described(by map[string]string) *resource.Resource {
 
 const mostTimeout = 3_600_000
 
-// endpoint returns the traces endpoint as it is, or a path below the general endpoint.
 func endpoint(env func(string) string) (*url.URL, error) {
 	name, text := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	base := text == ""

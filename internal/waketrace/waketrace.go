@@ -1,9 +1,7 @@
 // Package waketrace records and exports the spans of wakes, with OpenTelemetry.
 //
-// A wake is one trace. The activator begins its root with the request that finds no instance awake ([Tracer.Root]), and
-// its traceparent goes with the demand and with each call to an instance. A [Wake] keeps the spans of this process, for
-// the record that users see. An [Exporter] sends them. The function's program links no OpenTelemetry: its caller exports
-// its steps ([Span.Steps]).
+// A wake is one trace. The activator begins its root with the request that finds no instance awake ([Tracer.Root]). A
+// [Wake] keeps the spans of this process. The function's program links no OpenTelemetry: its caller exports its steps.
 //
 // The package is safe for concurrent use, and nothing waits for an export.
 package waketrace
@@ -122,7 +120,7 @@ func Start(ctx context.Context, s Step) (context.Context, *Span) {
 	return With(ctx, made), made
 }
 
-// With returns a context that carries p, and whose calls to other parts carry its traceparent.
+// With returns a context whose calls to other parts carry p's traceparent.
 func With(ctx context.Context, p *Span) context.Context {
 	if p == nil {
 		return ctx
@@ -182,8 +180,8 @@ func spanContext(t api.Trace) trace.SpanContext {
 	return trace.NewSpanContext(cfg)
 }
 
-// Steps adds the steps that an instance reported of the call p. Their times are by the instance's clock: late ones end with
-// the call (a process must start before it has a clock), others are centered in it.
+// Steps adds the steps that an instance reported of the call p, by its own clock: late ones end with the call (a process
+// must start before it has a clock), others are centered in it.
 func (p *Span) Steps(id api.InstanceID, steps []api.Step, late bool) {
 	if p == nil || len(steps) == 0 {
 		return
@@ -262,8 +260,8 @@ func (w *Wake) Close() {
 	w.closed = true
 }
 
-// Spans returns the spans of the wake, parents first, relative to zero. Each is clipped to its parent, or to within if its
-// parent is not recorded. A span that has not ended ends with its parent. Who is the instance that a span is about.
+// Spans returns the spans of the wake, parents first, relative to zero and clipped to their parents, or to within. A span
+// that has not ended ends with its parent.
 func (w *Wake) Spans(zero time.Time, within api.Span) []api.Span {
 	w.mu.Lock()
 	all := slices.Clone(w.spans)
@@ -322,8 +320,8 @@ const (
 type Request struct {
 	Operation string // chat, text_completion or embeddings
 	Provider  string // such as vllm
-	Model     string // used by the client
-	Served    string // used by the function
+	Model     string
+	Served    string // the function's name
 	Server    string // requested by the client
 	Function  api.FunctionName
 	Instance  api.InstanceID
@@ -332,8 +330,8 @@ type Request struct {
 
 	Input, Output api.Tokens // 0: unknown
 	Cached        api.Tokens // of Input, those from the cache
-	Resumed       int        // how often its stream continued at another instance
-	Moved         int        // how often its instance gave way
+	Resumed       int        // at another instance
+	Moved         int        // its instance gave way
 	Began, Ended  time.Time
 }
 
@@ -347,7 +345,7 @@ func (t *Tracer) Request(parent api.Trace, r Request) {
 	if r.Status >= http.StatusBadRequest || r.Code != "" {
 		kind := cmp.Or(r.Code, strconv.Itoa(r.Status))
 		span.SetAttributes(keyError.String(Clip(kind)))
-		if r.Status >= http.StatusInternalServerError { // the server's span has no error status for a client's error
+		if r.Status >= http.StatusInternalServerError { // a client's error is none of the server
 			span.SetStatus(codes.Error, Clip(kind))
 		}
 	}
