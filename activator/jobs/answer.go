@@ -127,7 +127,6 @@ type watched struct {
 	err error
 }
 
-// Read implements [io.Reader].
 func (w *watched) Read(p []byte) (int, error) {
 	n, err := w.in.Read(p)
 	if store.Passing(err) {
@@ -138,7 +137,6 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer].
 func (w *watched) Close() error { return nil }
 
 func (w *watched) unavailable() bool {

@@ -98,7 +98,6 @@ type limited struct {
 	most, left int64
 }
 
-// Read implements [io.Reader].
 func (l *limited) Read(p []byte) (int, error) {
 	if l.left < 0 {
 		return 0, api.BadRequest("requests", "a request is too long: want %d bytes at most", l.most)

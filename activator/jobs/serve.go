@@ -41,17 +41,14 @@ type kept struct {
 
 var errTooMuch = errors.New("the answer is larger than what is kept")
 
-// Header implements [http.ResponseWriter].
 func (k *kept) Header() http.Header { return k.header }
 
-// WriteHeader implements [http.ResponseWriter].
 func (k *kept) WriteHeader(status int) {
 	if k.status == 0 && status >= http.StatusOK {
 		k.status = status
 	}
 }
 
-// Write implements [http.ResponseWriter].
 func (k *kept) Write(p []byte) (int, error) {
 	k.WriteHeader(http.StatusOK)
 	if k.buf.Len()+len(p) > k.limit {

@@ -197,7 +197,6 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer].
 func (p *paced) Close() error { return p.body.Close() }
 
 func (p *paced) clearDeadline() { _ = p.control.SetReadDeadline(time.Time{}) }

@@ -47,10 +47,8 @@ type responseWriter struct {
 	number int
 }
 
-// Header implements [http.ResponseWriter].
 func (w *responseWriter) Header() http.Header { return w.w.Header() }
 
-// Unwrap supports [http.ResponseController].
 func (w *responseWriter) Unwrap() http.ResponseWriter { return w.w }
 
 func (w *responseWriter) FlushError() error {

@@ -23,7 +23,6 @@ func DurationVarP(s *pflag.FlagSet, p *time.Duration, name, letter string, usual
 
 type duration time.Duration
 
-// Set implements [pflag.Value].
 func (d *duration) Set(text string) error {
 	v, err := api.ParseDuration(text)
 	if err == nil && v < 0 {
@@ -41,7 +40,6 @@ func (d *duration) String() string {
 	return time.Duration(*d).String()
 }
 
-// Type implements [pflag.Value].
 func (d *duration) Type() string { return "duration" }
 
 // Add adds a flag for each field of the struct with the tag flag, which has the flag's name and, after a comma, its letter.
@@ -95,7 +93,6 @@ type number struct {
 	least string
 }
 
-// Set implements [pflag.Value].
 func (n *number) Set(text string) error {
 	if err := n.Value.Set(text); err != nil {
 		return err

@@ -156,7 +156,6 @@ type reader struct {
 	at   int
 }
 
-// Read implements [io.Reader].
 func (r *reader) Read(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -65,7 +65,6 @@ func Unread(w http.ResponseWriter, r *http.Request) {
 
 type guarded struct{ net.Listener }
 
-// Accept implements net.Listener.
 func (l guarded) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {

@@ -259,7 +259,6 @@ type limited struct {
 	more error
 }
 
-// Read implements [io.Reader].
 func (b *limited) Read(p []byte) (int, error) {
 	if b.left < 0 {
 		return 0, b.more

@@ -50,7 +50,6 @@ func (c *conn) choose() (net.Conn, error) {
 	return c.chosen, c.err
 }
 
-// Read implements [net.Conn].
 func (c *conn) Read(p []byte) (int, error) {
 	in, err := c.choose()
 	if err != nil {
@@ -59,7 +58,6 @@ func (c *conn) Read(p []byte) (int, error) {
 	return in.Read(p)
 }
 
-// Write implements [net.Conn].
 func (c *conn) Write(p []byte) (int, error) {
 	in, err := c.choose()
 	if err != nil {
@@ -73,5 +71,4 @@ type prefixed struct {
 	in io.Reader
 }
 
-// Read implements [net.Conn].
 func (p *prefixed) Read(into []byte) (int, error) { return p.in.Read(into) }

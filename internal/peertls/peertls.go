@@ -94,7 +94,6 @@ type transport struct {
 	plain, secure http.RoundTripper
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !t.of.use.Load() {
 		return t.plain.RoundTrip(r)

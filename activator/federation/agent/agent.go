@@ -21,21 +21,19 @@ import (
 type Config struct {
 	// Fronts are host:port. Front doors may name further ones.
 	Fronts []string
-	// Cluster is the name that the front doors declare; Agent is this process's name within it.
+	// Cluster is the name that the front doors declare.
 	Cluster, Agent string
 	Version        string
 	TLS            *tls.Config
-	// Token is called at each dial, because the token may be replaced. Nil: no token.
-	Token func() (string, error)
-	// Accept bounds the functions that front doors may create here. Default: none.
+	// Token is called at each dial; may be nil.
+	Token  func() (string, error)
 	Accept Accept
-	// Find, if not nil, is polled for front doors besides Fronts; those that others name are then ignored.
+	// Find, if not nil, is polled for front doors; those that others name are then ignored.
 	Find func(ctx context.Context) ([]string, error)
 	// Self is the name of the front door in this process, which is not served.
 	Self string
 }
 
-// maxFronts bounds the front doors while others name them.
 const maxFronts = 4
 
 // Validate returns an error for the first invalid field.
@@ -58,7 +56,7 @@ func (c Config) Validate() error {
 type Deps struct {
 	// Serve answers a request for a function, or refuses it rather than wait.
 	Serve func(w http.ResponseWriter, r *http.Request, name api.FunctionName)
-	// Functions returns what the cluster serves; Stats returns the activator's statistics of one.
+	// Stats returns the activator's statistics of a function.
 	Functions func() []api.Function
 	Stats     func(name api.FunctionName) (api.Activity, bool)
 	// Wakes returns the records of a function's last wakes; may be nil.
@@ -79,16 +77,16 @@ type Agent struct {
 	cfg  Config
 	deps Deps
 	log  *slog.Logger
-	run  string // tells this process from a later one of the same name
+	run  string // tells apart processes of the same name
 
 	mu       sync.Mutex // guards the fields below
 	fronts   map[string]*front
-	servers  map[*protocol.LinkServer]bool // of all sessions, including ended ones that still answer
+	servers  map[*protocol.LinkServer]bool // also of ended sessions that still answer
 	attempts map[string]*attempt
 	doubles  uint64
 	begun    uint64
 	leaving  bool
-	found    chan string // front doors that others named
+	found    chan string
 	running  sync.WaitGroup
 
 	marking sync.Mutex        // guards live, and dirty of its sessions; no other lock is taken under it
@@ -114,8 +112,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 		found: make(chan string, maxFronts), live: map[*session]bool{}}, nil
 }
 
-// Run keeps sessions with the front doors until ctx ends. Then it announces that it leaves, gives running requests the
-// time drain to finish, and returns.
+// Run keeps sessions with the front doors until ctx ends, and then gives running requests the time drain to finish.
 func (a *Agent) Run(ctx context.Context, drain time.Duration) error {
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -138,7 +135,6 @@ func (a *Agent) Run(ctx context.Context, drain time.Duration) error {
 	return nil
 }
 
-// add keeps a session with another front door, unless there are too many. found means that [Config.Find] named it.
 func (a *Agent) add(ctx context.Context, at string, found bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -170,7 +166,7 @@ func (a *Agent) Changed(name api.FunctionName) {
 	}
 }
 
-// state returns the report of a function to a front door. The caller holds mu.
+// The caller holds mu.
 func (a *Agent) state(f *front, spec api.Function) protocol.Function {
 	out := protocol.Function{
 		Name: spec.Name, Model: spec.Model, Aliases: spec.Aliases, Kind: spec.Runtime.Kind,
@@ -214,8 +210,8 @@ func adapters(spec api.Function, stats api.Activity) (names []api.ModelName) {
 	return slices.Compact(names)
 }
 
-// share returns the part of the free slots that a front door gets. Each slot goes to the one with the fewest, then to the
-// one whose last request began first, among those with waiting requests, or among all if none has any.
+// share divides free slots among the front doors with waiting requests, or among all. Each slot goes to the one with the
+// fewest, then to the one whose last request began first.
 func (a *Agent) share(f *front, name api.FunctionName, free int) int {
 	var who []*front
 	for _, wants := range []bool{true, false} {

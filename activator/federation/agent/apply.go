@@ -14,19 +14,15 @@ import (
 
 // Applier creates functions in the cluster for front doors. It is safe for concurrent use.
 type Applier interface {
-	// Apply creates or updates a function on behalf of a front door. It refuses, with an [api.Error], to change a function
-	// that has other owners or was not made by Apply.
+	// Apply creates or updates a function. It refuses, with an [api.Error], one that has other owners or was not made by Apply.
 	Apply(ctx context.Context, m protocol.Manifest, front string) error
-	// Remove removes a front door from a function's owners. A function that Apply made is removed with its last owner. A
-	// missing function is no error.
+	// Remove removes an owner, and with the last one a function that Apply made. A missing function is no error.
 	Remove(ctx context.Context, name api.FunctionName, front string) error
-	// Owners returns the front doors that own a function; none if it was declared otherwise or does not exist. It does not
-	// block.
+	// Owners returns none if the function was declared otherwise or does not exist. It does not block.
 	Owners(name api.FunctionName) []string
 }
 
-// Accept bounds the functions that front doors may create: a function is code that runs in the cluster. The zero value
-// accepts none.
+// Accept bounds the functions that front doors may create, which are code that runs in the cluster.
 type Accept struct {
 	// Functions are patterns of names, such as "default/*".
 	Functions []string
@@ -34,7 +30,7 @@ type Accept struct {
 	Models []string
 	// Max bounds the number of such functions. Default 16.
 	Max int
-	// Memory is the most for one instance; nil: unknown.
+	// Memory is nil if unknown.
 	Memory *api.Memory
 }
 
@@ -53,7 +49,7 @@ func (a Accept) Validate() error {
 
 const maxOrders = 64
 
-// order queues a front door's manifest. The caller holds the agent's mutex.
+// The caller holds the agent's mutex.
 func (s *session) order(m protocol.Manifest) {
 	select {
 	case s.orders <- m:

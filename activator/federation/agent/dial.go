@@ -131,7 +131,6 @@ type tunnel struct {
 	in *bufio.Reader
 }
 
-// Read implements [net.Conn].
 func (t *tunnel) Read(p []byte) (int, error) {
 	return t.in.Read(p)
 }

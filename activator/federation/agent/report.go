@@ -12,7 +12,6 @@ import (
 
 const maxReported = 500
 
-// report sends the changes, and a beat if beat.
 func (s *session) report(beat bool) error {
 	for more := true; more; beat = false {
 		var up *protocol.Up
@@ -26,7 +25,7 @@ func (s *session) report(beat bool) error {
 	return nil
 }
 
-// takeDirty returns the functions to report. Those that are not reported must be put back.
+// What is not reported must be put back.
 func (s *session) takeDirty() map[api.FunctionName]bool {
 	s.f.a.marking.Lock()
 	defer s.f.a.marking.Unlock()
@@ -104,7 +103,7 @@ func (s *session) nextMessage(beat bool) (_ *protocol.Up, more bool) {
 	return up, more
 }
 
-// takeWakes returns the records of wakes that the front door's demand caused. Each is returned once.
+// takeWakes returns each record once.
 func (s *session) takeWakes() (list []protocol.Wake) {
 	a := s.f.a
 	a.mu.Lock()
@@ -128,7 +127,6 @@ func (s *session) takeWakes() (list []protocol.Wake) {
 
 const maxWakes = 8
 
-// onlyLoad reports whether two states of a function differ only in their load, which beats carry.
 func onlyLoad(a, b protocol.Function) bool {
 	a.Running, a.Waiting, a.Expected = b.Running, b.Waiting, b.Expected
 	return reflect.DeepEqual(a, b)

@@ -27,7 +27,6 @@ type answer struct {
 	begun atomic.Bool
 }
 
-// WriteHeader implements [http.ResponseWriter].
 func (w *answer) WriteHeader(status int) {
 	if status >= http.StatusOK {
 		w.begun.Store(true)
@@ -35,16 +34,13 @@ func (w *answer) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements [http.ResponseWriter].
 func (w *answer) Write(p []byte) (int, error) {
 	w.begun.Store(true)
 	return w.ResponseWriter.Write(p)
 }
 
-// Unwrap supports [http.ResponseController].
 func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// ServeHTTP serves the front door's requests on a session's link.
 func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := s.f.a
 	name, call := api.FunctionName(r.Header.Get(protocol.HeaderFunction)), r.Header.Get(protocol.HeaderCall)
@@ -125,7 +121,7 @@ func (a *Agent) endAttempt(name api.FunctionName, call string, at *attempt) {
 	a.Changed(name)
 }
 
-// renewLease extends the front door's lease. The caller holds the agent's mutex.
+// The caller holds the agent's mutex.
 func (f *front) renewLease(until time.Time) {
 	if until.After(f.lease) {
 		f.lease = until
@@ -133,7 +129,7 @@ func (f *front) renewLease(until time.Time) {
 	}
 }
 
-// expireLease cancels the front door's attempts that have no first byte, unless the lease was renewed.
+// expireLease cancels the attempts that have no first byte, unless the lease was renewed.
 func (f *front) expireLease() {
 	f.a.mu.Lock()
 	defer f.a.mu.Unlock()

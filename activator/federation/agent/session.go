@@ -27,7 +27,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// front is one front door. The Agent's mutex guards the fields that change.
+// The Agent's mutex guards the fields of front that change.
 type front struct {
 	a     *Agent
 	at    string
@@ -42,12 +42,11 @@ type front struct {
 	last    map[api.FunctionName]uint64 // the number of its last attempt
 }
 
-// session is one control stream, with the connections for its requests.
 type session struct {
 	f       *front
 	stream  protocol.ClientStream
 	welcome protocol.Welcome
-	source  uint64 // a hash of the front door's operator, proved by its certificate
+	source  uint64 // of the front door's operator, proved by its certificate
 	server  *protocol.LinkServer
 	end     context.CancelFunc
 	wake    chan struct{} // one place
@@ -59,14 +58,14 @@ type session struct {
 	dirty map[api.FunctionName]bool // guarded by marking
 
 	// Guarded by the Agent's mutex.
-	reported map[api.FunctionName]protocol.Function // Guarded by the Agent's mutex.
-	all      bool                                   // report every function that was not reported
+	reported map[api.FunctionName]protocol.Function
+	all      bool // report what was not reported
 	sent     map[uint64]time.Time
 	beat     uint64
 	heard    time.Time
 	way      time.Duration
 	goAway   bool
-	traces   map[api.FunctionName]string // of wakes caused by its demand, whose records are to be sent
+	traces   map[api.FunctionName]string // of wakes whose records are to be sent
 	applied  []protocol.Applied
 }
 
@@ -121,7 +120,7 @@ var errSelf = errors.New("the front door is this process itself")
 
 func (f *front) open(ctx context.Context) (_ *session, err error) {
 	a := f.a
-	var failed atomic.Pointer[error]  // the last error of dialling, which gRPC rewrites
+	var failed atomic.Pointer[error]  // gRPC rewrites the error
 	var proved atomic.Pointer[string] // the certificate's identity on the last connection
 	defer func() {
 		if why := failed.Load(); err != nil && why != nil && status.Code(err) == codes.Unavailable {
@@ -192,7 +191,7 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 	return s, nil
 }
 
-// identity returns a hash of a certificate's names, which are kept when it is renewed.
+// identity is kept when a certificate is renewed.
 func identity(c *x509.Certificate) string {
 	names := slices.Clone(c.DNSNames)
 	for _, ip := range c.IPAddresses {
@@ -246,7 +245,6 @@ func (a *Agent) addSession(s *session) {
 	s.nudge()
 }
 
-// run sends and receives until the control stream ends, and then waits for the running requests.
 func (s *session) run(ctx context.Context) {
 	a := s.f.a
 	ended := make(chan error, 1)
@@ -282,7 +280,7 @@ func (s *session) run(ctx context.Context) {
 	a.marking.Lock()
 	delete(a.live, s)
 	a.marking.Unlock()
-	line := "" // told without mu: the reader may be slow
+	line := ""
 	a.mu.Lock()
 	if s.f.session == s {
 		s.f.session = nil
@@ -327,8 +325,7 @@ func (s *session) readMessages() error {
 	}
 }
 
-// applyMessage reports whether the front door announces its end. It leaves in the message the demand that counts, by this
-// machine's clock.
+// applyMessage leaves in the message the demand that counts, by this machine's clock.
 func (s *session) applyMessage(down *protocol.Down) (ending bool) {
 	a, now := s.f.a, time.Now()
 	a.mu.Lock()
@@ -367,7 +364,6 @@ func (s *session) applyMessage(down *protocol.Down) (ending bool) {
 	return ending
 }
 
-// here converts a demand to this machine's clock.
 func here(d api.Demand, now time.Time) api.Demand {
 	if !d.LastRequest.IsZero() {
 		d.LastRequest = now.Add(-max(d.At.Sub(d.LastRequest), 0))

@@ -12,31 +12,26 @@ import (
 const (
 	unknownWake  = 5 * time.Second
 	unknownStart = time.Minute
-	// stay is how much sooner another cluster must be to take over the demand.
+	// stay is how much sooner another cluster must be.
 	stay = 2 * time.Second
 )
 
-// candidate is one cluster's state for one function.
 type candidate struct {
 	Name string
-	// State is that of the instance there that can accept a request soonest.
+	// State is that of the instance that can accept a request soonest.
 	State api.State
-	// Expected is the reported time until an instance is awake; 0: unknown, or one is.
-	Expected time.Duration
-	// Way is the round trip to the cluster.
-	Way time.Duration
-	// Running is how many of the Slots of awake instances are in use.
+	// Expected is 0 if unknown, or an instance is awake.
+	Expected       time.Duration
+	Way            time.Duration
 	Running, Slots int
-	// Concurrency is of one instance, MaxScale the most instances; 0: unbounded.
+	// A MaxScale of 0 is unbounded.
 	Concurrency, MaxScale int
 	Cost                  float64
-	// Out excludes the cluster: it failed, it is leaving, or it may not see the requests.
-	Out bool
+	Out                   bool
 	// Had means that it had demand the last time.
 	Had bool
 }
 
-// firstToken is the expected time to the first token of a request that is sent there now.
 func (c candidate) firstToken() time.Duration {
 	switch {
 	case c.State == api.Awake:
@@ -64,10 +59,9 @@ func (c candidate) room() int {
 	return max(c.MaxScale*max(c.Concurrency, 1)-c.Running, 0)
 }
 
-// orderCandidates drops excluded clusters and sorts the others, best first, by the time to the first token. Times within
-// route.SameWay count as equal: then the smaller share of used slots comes first, then the cheaper, the nearer, and the
-// first by name. A cluster that had demand keeps its place unless another is sooner by [stay]: two equal clusters must not
-// take turns in waking.
+// orderCandidates sorts clusters by the time to the first token. Of times within route.SameWay, the smaller share of used
+// slots comes first, then the cheaper, the nearer, and the first by name. A cluster that had demand keeps its place unless
+// another is sooner by [stay]: two equal clusters must not take turns in waking.
 func orderCandidates(clusters []candidate) []candidate {
 	list := slices.DeleteFunc(slices.Clone(clusters), func(c candidate) bool { return c.Out })
 	slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.rank(), b.rank()) })
@@ -96,9 +90,8 @@ type assignment struct {
 	waiting int
 }
 
-// splitDemand divides waiting requests among clusters in the order of [orderCandidates]. The first one gets as many as it
-// can begin soon, the next one as many of the rest; the first one gets what is left. The sum is waiting, or 0 if no
-// cluster can take any.
+// splitDemand divides waiting requests in the order of [orderCandidates]: each cluster gets as many as it can begin soon,
+// and the first one what is left.
 func splitDemand(clusters []candidate, waiting int) []assignment {
 	var parts []assignment
 	list := orderCandidates(clusters)
@@ -118,13 +111,12 @@ func splitDemand(clusters []candidate, waiting int) []assignment {
 			waiting -= take
 		}
 	}
-	if waiting > 0 && len(parts) > 0 { // no other cluster is sooner
+	if waiting > 0 && len(parts) > 0 {
 		parts[0].waiting += waiting
 	}
 	return parts
 }
 
-// begins returns how many requests c can begin as soon as it is awake.
 func (c candidate) begins() int {
 	if c.State != api.Awake {
 		return max(c.Concurrency, 1)

@@ -17,18 +17,18 @@ import (
 // Declaration is the front door operator's configuration of one cluster.
 type Declaration struct {
 	Name string `json:"name"`
-	// TokenHashes are the hexadecimal SHA-256 sums of valid tokens: two while one is being replaced.
+	// TokenHashes are the hexadecimal SHA-256 sums of valid tokens.
 	TokenHashes []string `json:"tokenHashes,omitempty"`
-	// Certificate is the name required in a certificate that the front door's authority has signed.
+	// Certificate is the name in a certificate that the front door's authority has signed.
 	Certificate string `json:"certificate,omitempty"`
-	// Functions are patterns of functions that it may serve, such as "default/*". Empty: none.
+	// Functions are patterns, such as "default/*". Empty: none.
 	Functions []string `json:"functions"`
-	// Names are patterns of further names for its functions, their aliases and adapters. NAMESPACE/NAME, and the names of its
-	// functions in the namespace default, are always allowed.
+	// Names are patterns of further names. NAMESPACE/NAME, and the names of its functions in the namespace default, are always
+	// allowed.
 	Names []string `json:"names,omitempty"`
 	// Front means that it is another front door: its functions are not offered to further ones.
 	Front bool `json:"front,omitempty"`
-	// Tenants are those whose requests it may see; empty: all.
+	// Tenants may be empty: all.
 	Tenants []string          `json:"tenants,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
 	// Cost is the hourly price of an awake instance, in the same unit for all clusters.
@@ -64,7 +64,7 @@ func (d Declaration) allows(name api.FunctionName) bool {
 	return protocol.Matches(d.Functions, string(name))
 }
 
-// HashToken returns the hash of a token. Tokens are long and random: a plain sum is enough.
+// HashToken returns the hash of a token, which is long and random: a plain sum is enough.
 func HashToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])

@@ -13,8 +13,7 @@ import (
 // LabelRegion is the label of a declaration for the cluster's region.
 const LabelRegion = "topology.kubernetes.io/region"
 
-// bars returns why a tenant's requests to a function may not be sent to a cluster. An empty tenant is a client without
-// one.
+// bars returns why a tenant's requests may not be sent to a cluster. tenant may be empty.
 func bars(d Declaration, regions []string, tenant string) string {
 	region := d.Labels[LabelRegion]
 	switch {
@@ -41,7 +40,6 @@ func (fn *function) declared() *api.Function {
 	return nil
 }
 
-// regions returns where a function's requests may be sent; none: anywhere.
 func (fn *function) regions() []string {
 	if spec := fn.declared(); spec != nil {
 		return spec.Regions
@@ -59,7 +57,7 @@ func (f *state) byTenant() bool {
 	return false
 }
 
-// group is waiting requests of tenants that the same clusters may see.
+// group is waiting requests that the same clusters may see.
 type group struct {
 	waiting int
 	tenants map[string]int
@@ -98,8 +96,8 @@ type part struct {
 	tenants map[string]int
 }
 
-// divideDemand sends a function's demand to the chosen agents, and to this machine if it has the function. Another front
-// door's demand goes only to agents that are no front doors. [Front.flushEvents] must follow.
+// divideDemand sends a function's demand to agents, and to this machine. Another front door's demand goes only to agents
+// that are no front doors. [Front.flushEvents] must follow.
 func (f *state) divideDemand(fn *function) {
 	if !fn.far() {
 		clear(fn.theirs)
@@ -152,7 +150,6 @@ func (f *state) divideDemand(fn *function) {
 	}
 }
 
-// addParts adds a demand's division to parts.
 func (f *state) addParts(fn *function, parts map[string]part, list []candidate, d api.Demand) {
 	for _, g := range f.groups(fn, d) {
 		seeing := slices.DeleteFunc(slices.Clone(list), func(c candidate) bool {

@@ -21,10 +21,10 @@ import (
 type File struct {
 	// Listen is the address that agents dial, host:port.
 	Listen string
-	// TLS holds that port's certificate, and may hold the authority for agents' certificates.
+	// TLS may hold the authority for agents' certificates.
 	TLS      *tls.Config
 	Declared []Declaration
-	// Fronts are the addresses of all front doors, as agents reach them; empty: those configured at the agents.
+	// Fronts are the addresses of all front doors, as agents reach them; may be empty.
 	Fronts []string
 	// Name defaults to the host's name; Owner is empty without a name in the file.
 	Name, Owner string
@@ -37,7 +37,7 @@ type fileFormat struct {
 	// Name defaults to the host's name.
 	Name   string `json:"name,omitempty"`
 	Listen string `json:"listen"`
-	// Certificate and Key are PEM files. ClientAuthority, if set, verifies agents' certificates.
+	// These are PEM files. ClientAuthority, if set, verifies agents' certificates.
 	Certificate     string        `json:"certificate"`
 	Key             string        `json:"key"`
 	ClientAuthority string        `json:"clientAuthority,omitempty"`
@@ -48,7 +48,7 @@ type fileFormat struct {
 
 type peersFile struct {
 	Addresses []string `json:"addresses,omitempty"`
-	// Service is host:port of a headless Service of all front doors. Their certificates have its name.
+	// Service is host:port of a headless Service, whose name is in the certificates.
 	Service string `json:"service,omitempty"`
 	// Cluster is the name by which the others declare this one; default: its name.
 	Cluster   string `json:"cluster,omitempty"`
@@ -127,7 +127,7 @@ func (p peersFile) config(name, version string) (*agent.Config, error) {
 	return cfg, nil
 }
 
-// parse decodes YAML by the names in JSON tags; an unknown field is an error.
+// An unknown field is an error.
 func parse(raw []byte) (f fileFormat, err error) {
 	var any map[string]any
 	if err := yaml.Unmarshal(raw, &any); err != nil {

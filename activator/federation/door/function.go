@@ -13,19 +13,18 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// function is a function that agents serve, that this machine has, or that is to be created in a cluster. The Front's
-// mutex guards it.
+// function is a function that agents serve, that this machine has, or that is to be created in a cluster.
 type function struct {
 	name   api.FunctionName
-	local  api.FunctionName        // the activator's name for it
-	born   uint64                  // a later function has a greater one
-	offers map[string]*offer       // by agent
-	near   *near                   // nil: this machine does not have it
-	placed *placement              // nil: this front door does not place it
-	demand api.Demand              // the activator's last
-	theirs map[string]api.Demand   // the last of other front doors, by sender
-	claims map[api.ModelName]claim // by the names that it may have
-	wakes  wakes                   // for which requests were held here
+	local  api.FunctionName // the activator's name for it
+	born   uint64
+	offers map[string]*offer
+	near   *near
+	placed *placement // nil: this front door does not place it
+	demand api.Demand
+	theirs map[string]api.Demand // the last of other front doors, by sender
+	claims map[api.ModelName]claim
+	wakes  wakes
 
 	// What the activator was told last.
 	spec   api.Function                  // empty: not told
@@ -33,24 +32,24 @@ type function struct {
 	failed bool
 
 	// Of a function that was told, and that nothing has now.
-	vacant time.Time  // zero: something has it
-	lost   string     // the lost cluster that had it last; empty: a cluster reported that it no longer has it
-	away   *api.Error // why requests are refused: the lost cluster has not returned
+	vacant time.Time
+	lost   string     // the lost cluster that had it last
+	away   *api.Error // why requests are refused
 
 	timer *time.Timer
-	next  time.Time // when timer fires; zero: it is not armed
+	next  time.Time
 }
 
 type offer struct {
 	session *session
 	state   protocol.Function
-	since   time.Time // when its state began
-	news    bool      // the activator has not been told of the last report
-	had     bool      // it had demand
-	asked   int       // how many waiting requests it was asked to take
+	since   time.Time
+	news    bool // not told to the activator
+	had     bool
+	asked   int // to take so many waiting requests
 	// unloaded is when the last instance there was unloaded; zero: one is loaded.
 	unloaded time.Time
-	removing uint64 // the order that told the agent to remove it; 0: none
+	removing uint64 // the order to remove it; 0: none
 }
 
 func (f *state) function(name api.FunctionName) *function {
@@ -66,7 +65,7 @@ func (f *state) function(name api.FunctionName) *function {
 	return fn
 }
 
-// find returns the function that the activator calls by a name; nil: there is none.
+// find takes the activator's name.
 func (f *state) find(local api.FunctionName) *function {
 	if name, is := f.names[local]; is {
 		return f.functions[name]
@@ -87,7 +86,6 @@ func (f *Front) Local(name api.FunctionName) api.FunctionName {
 // far reports whether the function is not this machine's alone.
 func (fn *function) far() bool { return fn.near == nil || fn.placed != nil || len(fn.offers) > 0 }
 
-// wakeAt has the function refreshed at a time, or earlier.
 func (fn *function) wakeAt(at time.Time) {
 	if fn.next.IsZero() || at.Before(fn.next) {
 		fn.next = at
@@ -138,7 +136,7 @@ func (f *Front) applyUpdate(s *session, up *protocol.Up) (err error) {
 			for _, fn := range f.functions {
 				if o := fn.offers[s.agent()]; o != nil && o.session != s {
 					s.reported -= o.size()
-					f.withdraw(fn, s.agent(), "") // an earlier session had it
+					f.withdraw(fn, s.agent(), "") // of an earlier session
 				}
 				f.markStale(fn) // it may have waited for this
 			}
@@ -204,15 +202,12 @@ func (o *offer) size() int {
 	return o.state.Size()
 }
 
-// lost is the agent's cluster if that was lost.
 func (f *state) withdraw(fn *function, agent, lost string) {
 	delete(fn.offers, agent)
 	fn.lost, f.renamed = lost, true
 	f.markStale(fn)
 }
 
-// refresh tells the activator of a function's changed state, divides the demand among clusters, creates the function where
-// it is needed, and removes it where it is not.
 func (f *state) refresh(fn *function, now time.Time) {
 	if f.functions[fn.name] != fn {
 		return
@@ -261,8 +256,7 @@ func (f *state) refresh(fn *function, now time.Time) {
 }
 
 // keep reports whether a function stays. One that nothing has stays for a while; if its cluster was lost, its requests are
-// then refused until that returns. As many stay as one agent may offer: an agent that offers others all the time must not
-// fill the memory.
+// then refused until that returns. No more stay than one agent may offer: the memory is bounded.
 func (f *state) keep(fn *function, now time.Time) bool {
 	if fn.near != nil || fn.placed != nil || len(fn.offers) > 0 {
 		f.endVacancy(fn)
@@ -290,7 +284,6 @@ func (f *state) keep(fn *function, now time.Time) bool {
 	return true
 }
 
-// endVacancy is for a function that something has again, or that is removed.
 func (f *state) endVacancy(fn *function) {
 	if !fn.vacant.IsZero() {
 		fn.vacant = time.Time{}
@@ -308,7 +301,6 @@ func (f *state) remove(fn *function) {
 	}
 }
 
-// returned reports whether a function's lost cluster has come back without it.
 func (f *state) returned(fn *function) bool {
 	for _, s := range f.sessions {
 		if s.hello.Cluster == fn.lost && s.complete.After(fn.vacant) {
@@ -321,8 +313,8 @@ func (f *state) returned(fn *function) bool {
 // retryLater is the Retry-After for a function that no cluster has or can have now.
 const retryLater = 5 * time.Second
 
-// merged returns the function as clients see it, with the names that it owns. If the agents differ in other fields, the
-// first by name wins. A function without another name is served by its full one.
+// merged returns the function as clients see it. If the agents differ, the first by name wins. A function without another
+// name is served by its full one.
 func (f *state) merged(fn *function) api.Function {
 	spec := api.Function{Name: fn.name, FullNameOnly: !f.has(fn.name, api.ModelName(fn.name.Name()))}
 	for _, agent := range sorted(fn.offers) {
@@ -343,7 +335,6 @@ func (f *state) merged(fn *function) api.Function {
 	return spec
 }
 
-// failure returns why nothing can start the function; nil: an agent, or this machine, can.
 func (fn *function) failure() *api.Error {
 	var last *api.Error
 	for _, o := range fn.offers {
@@ -358,7 +349,6 @@ func (fn *function) failure() *api.Error {
 	return last
 }
 
-// fail tells the activator why a function can't start, or that it can again.
 func (f *state) fail(fn *function, err *api.Error) {
 	if err != nil || fn.failed {
 		fn.failed = err != nil
@@ -376,7 +366,6 @@ func (f *state) observe(st api.InstanceStatus, state api.State) {
 	f.tell(func() { f.deps.Activator.ObserveInstance(st) })
 }
 
-// status returns a function at an agent as an instance's status, without a number.
 func (o *offer) status() api.InstanceStatus {
 	state, s := o.state, o.session
 	st := api.InstanceStatus{
@@ -384,7 +373,7 @@ func (o *offer) status() api.InstanceStatus {
 		Endpoint: endpoint(s.agent(), state.Name), Concurrency: state.Places, Waits: state.Waits, Adapters: state.Adapters, Model: state.About, Way: s.wayTold, Cost: s.declared.Cost,
 	}
 	if st.State == api.Awake && (state.Places+state.Waits == 0 || s.leaving) {
-		st.State = api.Draining // it finishes its requests, and accepts no new ones
+		st.State = api.Draining
 	}
 	return st
 }

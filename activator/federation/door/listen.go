@@ -19,10 +19,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// strangers limits the connections that belong to no session.
 var strangers = inbound.Limits{All: 256, Address: 64, Wait: 5 * time.Second}
 
-// TLS returns a copy of cfg for a front door's port.
+// TLS returns cfg for a front door's port.
 func TLS(cfg *tls.Config) *tls.Config {
 	cfg = cfg.Clone()
 	cfg.MinVersion = tls.VersionTLS13
@@ -110,7 +109,7 @@ func (f *Front) join(ctx context.Context, conn *tls.Conn) {
 	}
 	select {
 	case s.linked <- struct{}{}:
-	default: // it has had a link before
+	default:
 	}
 }
 
@@ -123,7 +122,6 @@ func (f *Front) unlink(conn net.Conn) {
 	f.metrics.links.WithLabelValues(s.hello.Cluster).Dec()
 }
 
-// closeLinks closes the connections of a session, or all if s is nil.
 func (f *Front) closeLinks(s *session) {
 	f.mu.Lock()
 	var all []net.Conn
@@ -148,7 +146,6 @@ type secured struct {
 	conn *inbound.Conn
 }
 
-// ServerHandshake implements [credentials.TransportCredentials].
 func (shaken) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	t, ok := c.(*tls.Conn)
 	if !ok {
@@ -157,12 +154,10 @@ func (shaken) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error
 	return c, secured{credentials.TLSInfo{State: t.ConnectionState(), CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, t.NetConn().(*inbound.Conn)}, nil
 }
 
-// Info implements [credentials.TransportCredentials].
 func (shaken) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
-// Clone implements [credentials.TransportCredentials].
 func (s shaken) Clone() credentials.TransportCredentials { return s }
 
 // certificate returns the verified certificate of the stream's client; nil: none.

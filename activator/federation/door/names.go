@@ -53,7 +53,7 @@ func (f *state) claimOf(d Declaration, fn api.FunctionName, name api.ModelName) 
 	return claimFree
 }
 
-// inDefault returns the function of the namespace default that a name, possibly with a slash, stands for.
+// inDefault returns the function of the namespace default that a name stands for.
 func inDefault(name api.ModelName) api.FunctionName {
 	return api.NewFunctionName(api.DefaultNamespace, strings.ReplaceAll(string(name), "/", "-"))
 }
@@ -82,14 +82,14 @@ func (f *state) declares(namespace string) bool {
 	return false
 }
 
-// namesIn returns the names that an agent gives a function, besides its own. Those beyond the bound are not served.
+// namesIn returns the names that an agent gives a function, as far as they are served.
 func namesIn(state protocol.Function) []api.ModelName {
 	all := slices.Concat([]api.ModelName{state.Model}, state.Aliases, state.Adapters)
 	all = slices.DeleteFunc(all, func(n api.ModelName) bool { return n == "" || n == api.ModelName(state.Name) })
 	return all[:min(len(all), protocol.MaxNames)]
 }
 
-// claimNames computes the names that a function may have. Without an agent they stay as they are.
+// claimNames leaves the names of a function without an agent as they are.
 func (f *state) claimNames(fn *function) {
 	spec := fn.declared()
 	if spec == nil && len(fn.offers) == 0 {
@@ -129,7 +129,6 @@ func byAge(all iter.Seq[*function]) []*function {
 	return slices.SortedFunc(all, func(a, b *function) int { return cmp.Compare(a.born, b.born) })
 }
 
-// assignNames has functions refreshed whose names have changed, and tells agents of refusals.
 func (f *state) assignNames() {
 	before := f.owners
 	f.owners = map[api.ModelName]api.FunctionName{}
@@ -197,7 +196,6 @@ func (f *state) reportRefusals() {
 	}
 }
 
-// unnamed returns why a cluster's function does not have a name.
 func (f *state) unnamed(d Declaration, fn api.FunctionName, name api.ModelName) string {
 	owner := f.owners[name]
 	switch claimed := f.claimOf(d, fn, name); {

@@ -12,26 +12,23 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// If agents also have a function of this machine, the machine is one more place for its requests. Its own autoscaler gets
-// the demand for those that stay here, like a cluster.
-
 // here is this machine's name among the clusters of a function. Agents' names contain a slash.
 const here = "here"
 
-// near is a function of this machine. The Front's mutex guards it.
+// near is a function of this machine.
 type near struct {
 	spec      api.Function
-	instances map[api.InstanceID]api.InstanceStatus // without those that are gone
-	loads     time.Duration                         // of the last start
+	instances map[api.InstanceID]api.InstanceStatus
+	loads     time.Duration
 	failed    *api.Error
-	sent      int        // its requests at agents
-	asked     int        // how many waiting requests it was asked to take
-	told      api.Demand // the last demand sent to its autoscaler
-	fresh     bool       // send unchanged demand too: demand that is not repeated expires
+	sent      int // its requests at agents
+	asked     int // to take so many waiting requests
+	told      api.Demand
+	fresh     bool // demand that is not repeated expires
 }
 
-// Near sets whether this machine has a function itself, which the activator calls local; empty: it has none. Agents that
-// have it are then further instances. After another local name, observe the instances of this machine again.
+// Near sets whether this machine has a function itself, which the activator calls local; empty: it has none. After another
+// local name, observe the instances of this machine again.
 func (f *Front) Near(spec api.Function, local api.FunctionName) {
 	f.change(func() {
 		if f.functions[spec.Name] == nil && local == "" {
@@ -53,7 +50,6 @@ func (f *Front) Near(spec api.Function, local api.FunctionName) {
 	})
 }
 
-// move gives a function another name in the activator, which is told again of the agents that have it.
 func (f *state) move(fn *function, local api.FunctionName) {
 	for _, st := range fn.told {
 		f.observe(st, api.Gone)
@@ -88,8 +84,7 @@ func (f *Front) ObserveNear(st api.InstanceStatus) {
 	f.flushEvents()
 }
 
-// FailNear sets why a function of this machine can't start here; nil: it can. Its requests are refused if no agent can have
-// it either.
+// FailNear sets why a function of this machine can't start here; nil: it can.
 func (f *Front) FailNear(local api.FunctionName, err *api.Error) {
 	f.change(func() {
 		fn := f.find(local)
@@ -100,14 +95,13 @@ func (f *Front) FailNear(local api.FunctionName, err *api.Error) {
 		if fn.near != nil {
 			fn.near.failed = err
 		}
-		fn.failed = true // tell it in any case
+		fn.failed = true
 		f.markStale(fn)
 	})
 }
 
 func (fn *function) runningHere() int { return max(fn.demand.Running-fn.near.sent, 0) }
 
-// candidate returns this machine as one of the function's clusters.
 func (n *near) candidate(running int) candidate {
 	c := candidate{Name: here, Expected: n.loads, Running: running, Concurrency: max(n.spec.Concurrency, 1), MaxScale: n.spec.MaxScale, Out: n.failed != nil, Had: n.asked > 0}
 	list := make([]api.InstanceStatus, 0, len(n.instances))
@@ -124,7 +118,6 @@ func (n *near) candidate(running int) candidate {
 	return c
 }
 
-// tellNear sends this machine's autoscaler its part of a function's demand, if that has changed.
 func (f *state) tellNear(fn *function, waiting int, all api.Demand) {
 	now, n := time.Now(), fn.near
 	d := fn.demand
@@ -148,7 +141,7 @@ func (f *state) tellNear(fn *function, waiting int, all api.Demand) {
 	f.out = append(f.out, api.NewEvent(api.EventDemand, "/activator/"+d.Activator, fn.local, d))
 }
 
-// countSent counts a request that goes to an agent until left is called. The caller holds mu.
+// countSent counts a request until left is called. The caller holds mu.
 func (f *Front) countSent(n *near) (left func()) {
 	n.sent++
 	return sync.OnceFunc(func() {
@@ -163,7 +156,6 @@ type body struct {
 	closed func()
 }
 
-// Close implements [io.Closer].
 func (b *body) Close() error {
 	defer b.closed()
 	return b.ReadCloser.Close()
@@ -189,8 +181,8 @@ func awakeIn(expected time.Duration) string {
 	return ", awake in about " + expected.Round(100*time.Millisecond).String()
 }
 
-// Offered returns the functions that agents of this front door serve or may create. It leaves out those of other front
-// doors, so a request takes at most one hop between front doors.
+// Offered returns the functions for other front doors, without those of other front doors: a request takes at most one hop
+// between front doors.
 func (f *Front) Offered() []api.Function {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -215,8 +207,7 @@ func (f *Front) Offered() []api.Function {
 	return list
 }
 
-// Of restricts an activator's statistics of a function to agents that are no front doors. The machine's own instances stay,
-// unless the other front doors have them too.
+// Of restricts statistics to agents that are no front doors, and this machine's own instances unless they are shared.
 func (f *Front) Of(name api.FunctionName, a api.Activity) api.Activity {
 	f.mu.Lock()
 	defer f.mu.Unlock()

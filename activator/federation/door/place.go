@@ -17,21 +17,17 @@ import (
 const LabelCluster = "rouse.dev/cluster"
 
 const (
-	// After applyTimeout without an answer, another agent is asked.
 	applyTimeout = 30 * time.Second
-	// For refusedFor, an agent that refused a function is not asked again.
-	refusedFor = 30 * time.Second
+	refusedFor   = 30 * time.Second
 )
 
-// placement is a function to be created in a matching cluster, once requests wait that no agent can serve. If an agent
-// refuses, the next of the [state.candidates] is asked; without another one the requests are refused, with all reasons.
-// The Front's mutex guards it.
+// placement is a function to be created in a matching cluster, once requests wait that no agent can serve.
 type placement struct {
 	spec     api.Function
 	selector selector
-	sent     map[string]*order    // by agent: unanswered, or not offered yet
-	refused  map[string]*refusal  // by agent
-	began    map[string]time.Time // by agent: when it was sent
+	sent     map[string]*order // unanswered, or not offered yet
+	refused  map[string]*refusal
+	began    map[string]time.Time
 	took     map[string]time.Duration
 }
 
@@ -46,8 +42,7 @@ type refusal struct {
 	until time.Time
 }
 
-// Place declares a function, which is created on demand in a cluster that its selector matches. It replaces an earlier
-// placement, also where that was created.
+// Place declares a function, which is created on demand in a matching cluster. It replaces an earlier placement.
 func (f *Front) Place(spec api.Function) error {
 	chosen, err := parseSelector(spec.Clusters)
 	if err != nil {
@@ -70,7 +65,7 @@ func (f *Front) Place(spec api.Function) error {
 	return nil
 }
 
-// Unplace removes a placed function, also where this front door had it created. It returns false if it was not placed.
+// Unplace removes a placed function, also where this front door had it created.
 func (f *Front) Unplace(name api.FunctionName) (was bool) {
 	f.change(func() {
 		fn := f.functions[name]
@@ -90,7 +85,7 @@ func (f *Front) Unplace(name api.FunctionName) (was bool) {
 	return was
 }
 
-// came records that an agent offers it. p may be nil.
+// came is for an agent that offers it. p may be nil.
 func (p *placement) came(s *session, state protocol.Function) {
 	if p == nil {
 		return
@@ -104,7 +99,6 @@ func (p *placement) came(s *session, state protocol.Function) {
 	}
 }
 
-// waiting counts waiting requests, here and at other front doors.
 func (fn *function) waiting() int {
 	n := fn.demand.Waiting
 	for _, d := range fn.theirs {
@@ -166,12 +160,12 @@ func (f *state) placeable(fn *function) bool {
 	return false
 }
 
-// yields reports whether an offer is another front door's that may have the function created, as this one may too.
+// yields reports whether another front door may have the function created, as this one may too.
 func (f *state) yields(fn *function, o *offer) bool {
 	return fn.placed != nil && o.session.declared.Front && o.state.State == api.Gone && f.placeable(fn)
 }
 
-// unserved returns the waiting requests for which no cluster that may see them can have the function awake.
+// unserved returns the waiting requests that no cluster can serve.
 func (f *state) unserved(fn *function) (list []group) {
 	count := func(d api.Demand, own bool) {
 		for _, g := range f.groups(fn, d) {
@@ -194,7 +188,7 @@ func (f *state) unserved(fn *function) (list []group) {
 	return list
 }
 
-// pending returns until when to wait for an agent that was sent the manifest; zero: none.
+// pending returns until when to wait for an agent that was sent the manifest.
 func (f *state) pending(p *placement, now time.Time) (until time.Time) {
 	for agent, o := range p.sent {
 		switch {
@@ -212,9 +206,8 @@ func (f *state) pending(p *placement, now time.Time) (until time.Time) {
 	return until
 }
 
-// candidates returns the agents that a function fits, and why it does not fit the others.
 func (f *state) candidates(fn *function, tenant string, now time.Time) (list []candidate, why []string) {
-	created := map[string]int{} // functions at an agent
+	created := map[string]int{}
 	for _, other := range f.functions {
 		for agent, o := range other.offers {
 			if o.state.Applied {
@@ -234,7 +227,6 @@ func (f *state) candidates(fn *function, tenant string, now time.Time) (list []c
 	return list, why
 }
 
-// unacceptable returns why an agent's cluster never takes a function.
 func (fn *function) unacceptable(s *session) string {
 	switch {
 	case s.declared.Front:
@@ -249,7 +241,6 @@ func (fn *function) unacceptable(s *session) string {
 	return ""
 }
 
-// unfit returns why a function can't be created at an agent now.
 func (fn *function) unfit(s *session, now time.Time) string {
 	refused, offered := fn.placed.refused[s.agent()], fn.offers[s.agent()]
 	has, needs := s.accepts.Memory, fn.placed.spec.Memory
@@ -283,8 +274,7 @@ func (s *session) labels() map[string]string {
 	return all
 }
 
-// mayCome returns until when to wait for a cluster that may see a tenant's requests: one that has just disconnected, or has
-// not yet reported its functions. Zero: there is none.
+// mayCome returns until when to wait for a cluster that has just disconnected, or has not yet reported its functions.
 func (f *state) mayCome(fn *function, tenant string, now time.Time) (until time.Time) {
 	joined := map[string]bool{}
 	wait := func(d Declaration, t time.Time) {
@@ -314,8 +304,7 @@ func (f *state) sendManifest(fn *function, s *session) {
 	fn.placed.began[s.agent()] = now
 }
 
-// sendOrder tells an agent to have a manifest's function, or without one to remove it, in place of an order that was not
-// sent yet.
+// sendOrder replaces an order that was not sent yet. Without a manifest it removes the function.
 func (f *state) sendOrder(fn *function, s *session, manifest string) (number uint64) {
 	f.seq++
 	s.orders = append(slices.DeleteFunc(s.orders, func(m protocol.Manifest) bool { return m.Name == fn.name }), protocol.Manifest{Name: fn.name, Number: f.seq, YAML: manifest})
@@ -338,11 +327,11 @@ func (f *state) applyAnswers(s *session, up *protocol.Up) {
 			continue
 		}
 		if o := fn.offers[s.agent()]; o != nil && o.removing == a.Number {
-			o.removing = 0 // it is in use again, or another front door has it there
+			o.removing = 0 // in use again, or another front door has it there
 			f.markStale(fn)
 			continue
 		}
-		if fn.placed == nil || a.Failed == nil { // it offers it now
+		if fn.placed == nil || a.Failed == nil {
 			continue
 		}
 		if o := fn.placed.sent[s.agent()]; o != nil && o.number == a.Number {
@@ -354,7 +343,6 @@ func (f *state) applyAnswers(s *session, up *protocol.Up) {
 	}
 }
 
-// removeIdle removes a function where it has been unloaded for long.
 func (f *state) removeIdle(fn *function, now time.Time) {
 	after := api.DefaultRemoveAfter
 	if fn.placed != nil && fn.placed.spec.RemoveAfter > 0 {
@@ -366,7 +354,7 @@ func (f *state) removeIdle(fn *function, now time.Time) {
 		}
 		if due := o.unloaded.Add(after); now.Before(due) {
 			fn.wakeAt(due)
-		} else if fn.waiting() == 0 { // otherwise it is about to be loaded
+		} else if fn.waiting() == 0 {
 			f.removeAt(fn, o)
 		}
 	}

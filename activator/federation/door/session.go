@@ -22,21 +22,19 @@ import (
 )
 
 const (
-	// Without a link for linkTimeout, the agent is heard all the same.
 	linkTimeout = time.Second
 	// maxDemands bounds the demands in one message, and the refusals that wait for one.
 	maxDemands = 1000
-	// For shutFor, an agent that violates the protocol is shut out. Others of its cluster are not affected.
+	// Only the agent that violates the protocol is shut out.
 	shutFor = 10 * time.Second
-	// For takenFor after its last message, an agent's name is reserved.
+	// takenFor after its last message, an agent's name is free.
 	takenFor = 2 * time.Second
-	// An agent that gives back this many requests in a row, over this long, reports slots that it does not have.
+	// An agent that gives back so many requests in a row, over so long, has fewer slots than it reports.
 	mostGivenBack = 8
 	givenBackFor  = 3 * time.Second
-	// rejectedEvery limits how often the same rejection is logged: a rejected agent comes back every second.
+	// A rejected agent comes back every second.
 	rejectedEvery = time.Minute
-	// maxAgents bounds the agents of a cluster.
-	maxAgents = 64
+	maxAgents     = 64
 )
 
 // session is one control stream of an agent, and its connections for requests.
@@ -47,33 +45,32 @@ type session struct {
 	since      time.Time
 	wake       chan struct{} // one place
 	ended      chan struct{} // closed by end
-	linked     chan struct{} // it has a link; one place
+	linked     chan struct{} // one place
 	reason     string        // why it ended; written before ended is closed
 
 	once sync.Once
 	pool *protocol.Pool
 
 	// What it has reported, guarded by the Front's mutex.
-	heard    time.Time
-	complete time.Time // when it had reported all functions; zero: it has not
-	leaving  bool
-	way      time.Duration
-	wayTold  time.Duration // as told to the activator
-	doubles  uint64
-	accepts  protocol.Accepts
-	reported int // bytes of its agent's functions
-	denied   map[api.FunctionName]bool
-	links    int
-	// It gave back this many requests in a row, since when.
+	heard          time.Time
+	complete       time.Time // zero: it has not reported all functions
+	leaving        bool
+	way            time.Duration
+	wayTold        time.Duration
+	doubles        uint64
+	accepts        protocol.Accepts
+	reported       int // bytes
+	denied         map[api.FunctionName]bool
+	links          int
 	givenBack      int
 	givenBackSince time.Time
 
 	// What is to be sent, guarded by the Front's mutex.
-	beat     uint64 // to be answered; 0: none
+	beat     uint64 // 0: none
 	demand   map[api.FunctionName]api.Demand
 	orders   []protocol.Manifest
 	refused  []protocol.Refusal
-	refusals map[protocol.Refusal]bool // all, sent or not
+	refusals map[protocol.Refusal]bool
 	goAway   bool
 }
 
@@ -81,12 +78,10 @@ func (f *state) logOf(s *session) *slog.Logger {
 	return f.log.With("cluster", s.hello.Cluster, "agent", s.hello.Agent)
 }
 
-// errReplaced ends a session that is not its agent's newest.
 var errReplaced = status.Error(codes.Aborted, "another session of this agent has come")
 
 func (s *session) agent() string { return s.hello.Cluster + "/" + s.hello.Agent }
 
-// process tells apart processes of the same name.
 func (s *session) process() string { return s.agent() + "/" + s.hello.Run }
 
 // end ends the session. The first reason counts, and is sent to the agent.
@@ -123,7 +118,7 @@ func (f *Front) Control(stream protocol.ServerStream) error {
 	}
 	f.logOf(s).Info("a cluster has come", "version", s.hello.Version)
 	f.deps.Tell(strings.TrimSpace("cluster " + s.hello.Cluster + " has joined (agent " + s.hello.Agent + ", rouse " + s.hello.Version + ")"))
-	read := make(chan error, 1) // why the reader ended
+	read := make(chan error, 1)
 	go func() {
 		err := f.readMessages(s, stream)
 		switch status.Code(err) {
@@ -139,7 +134,6 @@ func (f *Front) Control(stream protocol.ServerStream) error {
 	return err
 }
 
-// authenticate reads the Hello and authenticates the agent. cluster is the cluster that it claims.
 func (f *Front) authenticate(stream protocol.ServerStream) (s *session, cluster string, err error) {
 	up, err := stream.Recv() // ends with its connection if no other session uses that
 	if err != nil || up.Hello == nil {
@@ -166,7 +160,6 @@ func (f *Front) authenticate(stream protocol.ServerStream) (s *session, cluster 
 		wake: make(chan struct{}, 1), ended: make(chan struct{}), linked: make(chan struct{}, 1), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}}, cluster, nil
 }
 
-// addSession adds a session, if it is admitted, and ends the agent's earlier one.
 func (f *Front) addSession(s *session) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -178,7 +171,7 @@ func (f *Front) addSession(s *session) error {
 			return status.Errorf(codes.AlreadyExists, "the name of agent %s is taken by another process: give each agent of a cluster a name of its own", s.agent())
 		}
 		old.end("another session of this agent has come")
-		s.reported = old.reported // its offers stay until this one has reported all of its own
+		s.reported = old.reported // its offers stay until this one has reported all
 	} else if n := len(f.sessionsOf(s.hello.Cluster)); n >= maxAgents {
 		return status.Errorf(codes.ResourceExhausted, "%d agents of the cluster %s are here, as many as may be: end one of them, or declare another cluster for it", n, s.hello.Cluster)
 	}
@@ -190,13 +183,12 @@ func (f *Front) addSession(s *session) error {
 	return nil
 }
 
-// endSession removes a session, and its offers unless a later session has made them again.
 func (f *Front) endSession(s *session, err error) {
 	f.mu.Lock()
 	replaced, leaving := f.sessions[s.agent()] != s, s.leaving
 	dead := !replaced && time.Since(s.heard) >= protocol.DeadAfter
 	f.mu.Unlock()
-	if s.pool.Retire(); dead { // otherwise running requests finish
+	if s.pool.Retire(); dead {
 		f.closeLinks(s)
 	}
 	after := time.Since(s.since).Round(time.Millisecond)
@@ -234,8 +226,8 @@ func (f *Front) endSession(s *session, err error) {
 	s.end("it has ended")
 }
 
-// readMessages applies the agent's messages. It waits for a link, which the agent dials before its first report, over
-// another connection: without one, requests would find no connection.
+// readMessages waits for a link, which the agent dials before its first report: without one, requests would find no
+// connection.
 func (f *Front) readMessages(s *session, stream protocol.ServerStream) error {
 	late := time.NewTimer(linkTimeout)
 	defer late.Stop()
@@ -291,7 +283,6 @@ func (f *Front) writeMessages(s *session, stream protocol.ServerStream, read <-c
 	}
 }
 
-// nextMessage returns the next message; nil: nothing to send. The rest stays for the next message.
 func (f *Front) nextMessage(s *session) *protocol.Down {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -318,14 +309,12 @@ type shut struct {
 	reason string
 }
 
-// rejection is why an agent was not admitted, or no longer.
 type rejection struct {
 	at     time.Time
 	reason string
 	logged time.Time
 }
 
-// reject records a rejection for the operator, and reports whether to log it.
 func (f *state) reject(cluster, reason string) (news bool) {
 	c := f.clusters[cluster]
 	if c == nil {
@@ -385,7 +374,6 @@ func (f *state) shutOut(s *session, reason string) {
 	s.end("agent " + s.agent() + " is shut out for " + shutFor.String() + ": " + reason)
 }
 
-// countGivenBack shuts out an agent that gives back every request.
 func (f *Front) countGivenBack(s *session, resp *http.Response) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Sees implements [activator.Sight]. This machine's own instances may see all.
+// Sees implements [activator.Sight].
 func (f *Front) Sees(name api.FunctionName) func(client string, i api.InstanceID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

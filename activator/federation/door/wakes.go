@@ -12,14 +12,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// A wake that held a request here took place in another cluster. Both have a record of it with the same trace, which the
-// demand carries. The agent sends its autoscaler's, which is merged into that of this front door's activator.
+// A wake in another cluster has records there and here, with the trace that the demand carries.
 
 const mostWakes = 20
 
 type wakes struct {
 	records []api.WakeTrace // of this front door's activator; the newest last
-	parts   []api.WakeTrace // of autoscalers, with the name of the cluster
+	parts   []api.WakeTrace // of autoscalers
 }
 
 func (w *wakes) list() []api.WakeTrace { return slices.Clone(w.records) }
@@ -45,8 +44,8 @@ func (w *wakes) happened(part api.WakeTrace) {
 	}
 }
 
-// within merges a part into the time for which o's request was held. Clocks are not compared: the part is centered in the
-// hold. A part longer than the hold began before it, for another request.
+// within centers a part in the time for which o's request was held: clocks are not compared. A part longer than the hold
+// began before it, for another request.
 func within(o *api.WakeTrace, part api.WakeTrace) {
 	hold := o.Whole()
 	if k := slices.IndexFunc(o.Spans, func(s api.Span) bool { return s.Name == api.SpanHold }); k >= 0 {
@@ -77,7 +76,7 @@ func within(o *api.WakeTrace, part api.WakeTrace) {
 	}
 }
 
-// woken handles the record of a request that was held here; it returns false if the request was not sent to an agent.
+// woken returns false if the request was not sent to an agent.
 func (f *state) woken(fn *function, e api.Event) bool {
 	var o api.WakeTrace
 	if e.Type != api.EventWoken || json.Unmarshal(e.Data, &o) != nil {
@@ -109,7 +108,7 @@ func (f *state) mergeWakes(s *session, list []protocol.Wake) {
 	}
 }
 
-// Wakes returns the records of wakes in clusters of this front door, for front doors whose requests caused them.
+// Wakes returns the records of wakes in clusters of this front door.
 func (f *Front) Wakes(name api.FunctionName) []api.WakeTrace {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -15,9 +15,9 @@ import (
 
 // Values of [api.Decision].Action.
 const (
-	actionHeld   = "held"   // requests wait at this front door
-	actionChosen = "chosen" // a cluster was asked to take some
-	actionPassed = "passed" // a cluster was not asked, with the reason
+	actionHeld   = "held"   // here
+	actionChosen = "chosen" // asked to take some
+	actionPassed = "passed" // not asked, with the reason
 )
 
 func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
@@ -31,7 +31,7 @@ func (f *state) sessionsOf(cluster string) (list []*session) {
 	return list
 }
 
-// Far returns the state of functions that agents have or may create: all in short, or one in full.
+// Far returns the functions that agents have or may create: all in short, or one in full.
 func (f *Front) Far(name api.FunctionName) []admin.Far {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +76,6 @@ func (f *state) far(fn *function) admin.Far {
 	return far
 }
 
-// why explains, for each declared cluster, whether it was chosen.
 func (f *state) why(fn *function, now time.Time) (list []api.Decision) {
 	say := func(who, action, reason string) {
 		list = append(list, api.Decision{At: now, Function: fn.name, Instance: api.InstanceID(who), Action: action, Reason: reason})
@@ -128,7 +127,6 @@ func (fn *function) oldest(now time.Time) time.Duration {
 	return fn.demand.OldestAge + max(0, now.Sub(fn.demand.At))
 }
 
-// passed returns why a connected agent was asked for nothing.
 func (fn *function) passed(s *session, now time.Time) string {
 	o := fn.offers[s.agent()]
 	switch {
@@ -153,7 +151,6 @@ func (fn *function) passed(s *session, now time.Time) string {
 	return reason
 }
 
-// chosen reports whether requests go there.
 func (o *offer) chosen() bool {
 	return o != nil && o.usable() && (o.asked > 0 || o.state.State == api.Awake && o.state.Places > 0)
 }
@@ -167,7 +164,7 @@ func (fn *function) chosen() (agents []string) {
 	return agents
 }
 
-// barred returns why a cluster may see none of the waiting requests; empty: it may see some, or none wait.
+// barred returns why a cluster may see none of the waiting requests.
 func (fn *function) barred(d Declaration) (why string) {
 	regions := fn.regions()
 	if len(fn.demand.Tenants) == 0 {

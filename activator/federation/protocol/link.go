@@ -97,7 +97,6 @@ type conn struct {
 	closed func() // may be nil
 }
 
-// Close implements [net.Conn].
 func (c *conn) Close() error {
 	below := c.Conn
 	if over, ok := below.(interface{ NetConn() net.Conn }); ok {

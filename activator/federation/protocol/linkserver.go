@@ -11,20 +11,17 @@ import (
 )
 
 const (
-	minIdle  = 2
-	maxDials = 16 // at once
-	// Pauses after a connection that could not be dialled, or ended before it carried a request.
+	minIdle    = 2
+	maxDials   = 16 // at once
 	pauseFirst = 50 * time.Millisecond
 	pauseMost  = time.Second
-	// After maxFailed consecutive failures without an idle connection, the session ends: another front door may have the
-	// address now.
+	// Another front door may have the address now.
 	maxFailed = 10
-	// For leaveIdle the front door may close idle connections: a request may be on its way.
+	// A request may be on its way.
 	leaveIdle = time.Second
 )
 
-// LinkServer is the agent's side: it dials the connections of one session and answers their requests. It is safe for
-// concurrent use.
+// LinkServer is the agent's side of one session's links. It is safe for concurrent use.
 type LinkServer struct {
 	hello    LinkHello
 	dial     func(context.Context) (net.Conn, error)
@@ -35,11 +32,11 @@ type LinkServer struct {
 
 	mu       sync.Mutex // guards the fields below
 	conns    map[net.Conn]http.ConnState
-	busy     int // active conns
-	dialling int // connections being dialled, or to be dialled after a pause
+	busy     int
+	dialling int // or to be dialled after a pause
 	places   int
 	pause    time.Duration
-	failed   int // consecutive failures since a request came
+	failed   int // since a request came
 	ending   bool
 	none     chan struct{} // closed when it is ending and has no connection
 }
@@ -71,8 +68,7 @@ func (s *LinkServer) Dial(ctx context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// Serve answers requests on first and on further connections, which it dials until ctx ends. It blocks until Shutdown or
-// Close is called.
+// Serve answers requests on first and on connections that it dials until ctx ends. It blocks until Shutdown or Close.
 func (s *LinkServer) Serve(ctx context.Context, first net.Conn) {
 	var dials sync.WaitGroup
 	dials.Go(func() {
@@ -101,7 +97,7 @@ func (s *LinkServer) signal() {
 	}
 }
 
-// missing returns how many connections to dial now. The caller holds mu.
+// The caller holds mu.
 func (s *LinkServer) missing() int {
 	idle := min(max(s.places-s.busy, minIdle), MaxIdle)
 	return min(idle-(len(s.conns)-s.busy), maxDials) - s.dialling
@@ -137,7 +133,7 @@ func (s *LinkServer) dialMissing(ctx context.Context, dials *sync.WaitGroup) {
 	}
 }
 
-// dialLater schedules a dial after a pause. The caller holds mu.
+// The caller holds mu.
 func (s *LinkServer) dialLater() {
 	s.dialling++
 	time.AfterFunc(s.pause, func() {
@@ -160,7 +156,7 @@ func (s *LinkServer) add(c net.Conn) {
 	}
 	s.mu.Unlock()
 	if ending {
-		_ = c.Close() // it carries no request
+		_ = c.Close()
 		return
 	}
 	s.listener.Give(c)
@@ -193,7 +189,7 @@ func (s *LinkServer) connState(c net.Conn, now http.ConnState) {
 	s.signal()
 }
 
-// Shutdown stops dialling and blocks until the last request is answered and no connection is left, or ctx ends.
+// Shutdown stops dialling and blocks until the last request is answered, or ctx ends.
 func (s *LinkServer) Shutdown(ctx context.Context) error {
 	s.Retire()
 	late := time.NewTimer(leaveIdle)

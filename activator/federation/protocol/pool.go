@@ -15,13 +15,13 @@ import (
 
 const wait = 5 * time.Second
 
-// Pool is the front door's side: the connections of one session of an agent. It is safe for concurrent use.
+// Pool is the front door's side of one session's links. It is safe for concurrent use.
 type Pool struct {
 	closed func(net.Conn)
-	long   *http.Transport // uses a connection once, without Connection: close, with which net/http's server would close it while a body is sent
+	long   *http.Transport // without Connection: close, with which net/http's server would close it while a body is sent
 
-	mu      sync.Mutex        // guards the fields below
-	idle    []*localhttp.Conn // the last used one last
+	mu      sync.Mutex // guards the fields below
+	idle    []*localhttp.Conn
 	retired bool
 	more    chan struct{} // capacity one: a waiter that receives sends again if there are more
 }
@@ -49,7 +49,6 @@ func (p *Pool) add(nc net.Conn) error {
 	return nil
 }
 
-// putIdle returns false if the pool is retired or full.
 func (p *Pool) putIdle(c *localhttp.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +60,7 @@ func (p *Pool) putIdle(c *localhttp.Conn) bool {
 	return true
 }
 
-// signal wakes one waiter. The caller holds mu.
+// The caller holds mu.
 func (p *Pool) signal() {
 	select {
 	case p.more <- struct{}{}:
@@ -85,7 +84,6 @@ func (p *Pool) nextIdle() (c *localhttp.Conn, retired bool) {
 // errNone means that the agent has not seen the request.
 var errNone = &net.OpError{Op: "dial", Net: "link", Err: errors.New("the agent has no connection for a request")}
 
-// takeIdle returns an idle connection without pending input, once there is one.
 func (p *Pool) takeIdle(ctx context.Context) (*localhttp.Conn, error) {
 	var late *time.Timer
 	for {

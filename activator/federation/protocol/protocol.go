@@ -28,12 +28,10 @@ const (
 )
 
 const (
-	BeatEvery = 500 * time.Millisecond
-	// After SilentAfter of silence, an agent dials another connection beside the current one.
+	BeatEvery   = 500 * time.Millisecond
 	SilentAfter = time.Second
 	// Lease is how long an agent may begin attempts after it sent a beat that was answered.
-	Lease = 3 * time.Second
-	// After DeadAfter of silence, either side closes the connection.
+	Lease     = 3 * time.Second
 	DeadAfter = 8 * time.Second
 )
 
@@ -54,23 +52,19 @@ const (
 
 // Up is a message of an agent. Any part may be empty.
 type Up struct {
-	Hello *Hello `json:"hello,omitempty"` // in the first message only
-	// Functions have changed.
+	Hello     *Hello     `json:"hello,omitempty"` // in the first message only
 	Functions []Function `json:"functions,omitempty"`
-	// Complete means that the front door now has all of them.
-	Complete bool `json:"complete,omitempty"`
-	// Beat is counted from 1.
-	Beat uint64 `json:"beat,omitempty"`
+	Complete  bool       `json:"complete,omitempty"`
+	Beat      uint64     `json:"beat,omitempty"`
 	// Leaving means that the agent accepts nothing new and finishes its requests.
-	Leaving bool `json:"leaving,omitempty"`
-	// Way is a moving average of the beats' round trips.
-	Way time.Duration `json:"way,omitempty"`
+	Leaving bool          `json:"leaving,omitempty"`
+	Way     time.Duration `json:"way,omitempty"`
 	// Accepts is nil if unchanged, initially none.
 	Accepts *Accepts  `json:"accepts,omitempty"`
 	Applied []Applied `json:"applied,omitempty"`
-	// Doubles counts the attempts that ended because a later one of the same call came.
+	// Doubles counts the attempts that a later one of the same call ended.
 	Doubles uint64 `json:"doubles,omitempty"`
-	// Wakes are records of wakes whose trace the front door's demand carried.
+	// Wakes are those whose trace the front door's demand carried.
 	Wakes []Wake `json:"wakes,omitempty"`
 }
 
@@ -102,11 +96,10 @@ func (o Wake) AsTrace() api.WakeTrace {
 
 // Hello introduces an agent.
 type Hello struct {
-	Protocol int `json:"protocol"`
-	// Cluster is declared at the front door; Agent is unique in the cluster.
-	Cluster string `json:"cluster"`
-	Agent   string `json:"agent"`
-	Version string `json:"version,omitempty"`
+	Protocol int    `json:"protocol"`
+	Cluster  string `json:"cluster"`
+	Agent    string `json:"agent"`
+	Version  string `json:"version,omitempty"`
 	// Run tells apart processes of the same agent name.
 	Run string `json:"run,omitempty"`
 }
@@ -114,9 +107,8 @@ type Hello struct {
 // Accepts says what a cluster accepts from a front door. The zero value accepts nothing.
 type Accepts struct {
 	// Functions are name patterns such as "default/*".
-	Functions []string `json:"functions,omitempty"`
-	// Memory is the most for one instance; nil: unknown.
-	Memory *api.Memory `json:"memory,omitempty"`
+	Functions []string    `json:"functions,omitempty"`
+	Memory    *api.Memory `json:"memory,omitempty"`
 }
 
 // Matches reports whether a name matches one of the patterns.
@@ -142,30 +134,28 @@ type Function struct {
 	Aliases []api.ModelName `json:"aliases,omitempty"`
 	// Adapters are loaded, or load on request.
 	Adapters []api.ModelName `json:"adapters,omitempty"`
-	// Kind is that of its runtime, which determines its APIs.
-	Kind string `json:"kind,omitempty"`
+	Kind     string          `json:"kind,omitempty"`
 	// State is that of the instance that accepts a request soonest; [api.Gone] if there is none.
 	State api.State `json:"state"`
-	// Expected is the estimated time until an instance is awake; 0: one is, or it is unknown.
+	// Expected is 0 if an instance is awake, or the time is unknown.
 	Expected time.Duration `json:"expected,omitempty"`
-	// Places is how many requests this front door may have there at once.
+	// Places is how many requests this front door may have there.
 	Places int `json:"places"`
 	// Waits is how many more may wait there; 0 while nobody else has requests there.
 	Waits int `json:"waits,omitempty"`
 	// Running and Waiting are from all senders.
 	Running int `json:"running,omitempty"`
 	Waiting int `json:"waiting,omitempty"`
-	// Concurrency is of one instance, MaxScale the most instances; 0: unbounded.
+	// A MaxScale of 0 is unbounded.
 	Concurrency int             `json:"concurrency,omitempty"`
 	MaxScale    int             `json:"maxScale,omitempty"`
 	About       *api.ModelFacts `json:"about,omitempty"`
-	// Applied means that this front door had it created and may have it removed.
-	Applied bool `json:"applied,omitempty"`
-	// Failed is why it cannot start now, for clients.
-	Failed *Failure `json:"failed,omitempty"`
+	// Applied means that this front door had it created.
+	Applied bool     `json:"applied,omitempty"`
+	Failed  *Failure `json:"failed,omitempty"`
 }
 
-// Size returns what a function takes in memory, in bytes.
+// Size returns the bytes of a function in memory.
 func (f *Function) Size() int {
 	n := 512 + len(f.Name) + len(f.Model) + len(f.Kind)
 	for _, name := range slices.Concat(f.Aliases, f.Adapters) {
@@ -193,40 +183,36 @@ type Failure struct {
 
 // Down is a message of a front door. Any part may be empty.
 type Down struct {
-	Welcome *Welcome `json:"welcome,omitempty"` // in the first message only
-	// Beat answers the agent's beat with that number.
-	Beat uint64 `json:"beat,omitempty"`
-	// Demand is the present demand for functions whose demand changed.
-	Demand []api.Demand `json:"demand,omitempty"`
-	// Apply is a function that the cluster is to have, or no longer needs. Orders are executed in turn.
-	Apply *Manifest `json:"apply,omitempty"`
-	// Refused lists functions that the front door does not accept, for people.
+	Welcome *Welcome     `json:"welcome,omitempty"` // in the first message only
+	Beat    uint64       `json:"beat,omitempty"`
+	Demand  []api.Demand `json:"demand,omitempty"`
+	// Apply is a function that the cluster is to have, or no longer needs.
+	Apply   *Manifest `json:"apply,omitempty"`
 	Refused []Refusal `json:"refused,omitempty"`
-	// GoAway means that the front door ends: the agent finishes its requests and moves to another one.
+	// GoAway means that the front door ends: the agent finishes its requests.
 	GoAway bool `json:"goAway,omitempty"`
 }
 
 // Welcome answers a Hello.
 type Welcome struct {
 	Front string `json:"front"`
-	// Owner owns the functions that the front door created. Front doors with the same declarations share it, and have
-	// certificates for the same names. Empty: Front.
+	// Owner owns the functions that the front door created; empty: Front. Front doors that share it have certificates for the
+	// same names.
 	Owner   string `json:"owner,omitempty"`
 	Session string `json:"session"`
-	// Secret authenticates links to this session ([LinkHello]).
-	Secret string `json:"secret"`
-	// Fronts are the addresses of all front doors, host:port.
+	// Secret authenticates links to this session.
+	Secret string   `json:"secret"`
 	Fronts []string `json:"fronts,omitempty"`
 }
 
-// Manifest is a function that a cluster is to have. Without YAML, the front door no longer needs it.
+// Manifest is a function that a cluster is to have; without YAML, no longer.
 type Manifest struct {
 	Name   api.FunctionName `json:"name"`
 	Number uint64           `json:"number"`
 	YAML   string           `json:"yaml,omitempty"`
 }
 
-// Refusal says which function is not accepted, and why.
+// Refusal says why a function is not accepted.
 type Refusal struct {
 	Function api.FunctionName `json:"function"`
 	Reason   string           `json:"reason"`
@@ -277,7 +263,7 @@ func validWake(o *Wake) error {
 	return nil
 }
 
-// Validate checks a message from an untrusted sender. It bounds what a receiver stores.
+// Validate checks a message from an untrusted sender.
 func (d *Down) Validate() error {
 	switch m := d.Apply; {
 	case m == nil:

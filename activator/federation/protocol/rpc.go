@@ -57,10 +57,8 @@ type codec struct{}
 
 func init() { encoding.RegisterCodec(codec{}) }
 
-// Name implements [encoding.Codec].
 func (codec) Name() string { return "json" }
 
-// Marshal implements [encoding.Codec].
 func (codec) Marshal(v any) ([]byte, error) {
 	return json.Marshal(v)
 }

@@ -60,7 +60,6 @@ func (b *body) piece(at int64) (n int, in int64) {
 	return n, at - b.starts[n]
 }
 
-// ReadAt implements [io.ReaderAt].
 func (b *body) ReadAt(p []byte, at int64) (n int, err error) {
 	if at < 0 {
 		return 0, errors.New("read a body: the place is negative")
@@ -117,7 +116,6 @@ func (b *body) block(at int64) (text []byte, from int64, err error) {
 // mostResumed bounds how often a read resumes after its connection was cut.
 const mostResumed = 5
 
-// Read implements [io.Reader].
 func (b *body) Read(p []byte) (n int, err error) {
 	for tries := 0; ; tries++ {
 		if b.at >= b.size() {
@@ -147,7 +145,6 @@ func (b *body) Read(p []byte) (n int, err error) {
 	}
 }
 
-// Seek implements [io.Seeker].
 func (b *body) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
@@ -166,7 +163,6 @@ func (b *body) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// Close implements [io.Closer].
 func (b *body) Close() error {
 	if b.in != nil {
 		_ = b.in.Close()
@@ -177,7 +173,6 @@ func (b *body) Close() error {
 
 type small struct{ *bytes.Reader }
 
-// Close implements [io.Closer].
 func (small) Close() error { return nil }
 
 // readAhead is the largest body that is read when it is opened.

@@ -57,6 +57,7 @@ func IsName(text, others string) bool {
 	return true
 }
 
+// OpenBucket sends no request.
 func OpenBucket(cfg Config) (*Bucket, error) {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 15*time.Second)
 	cfg.Try = cmp.Or(cfg.Try, 5*time.Second)
@@ -255,7 +256,6 @@ type stream struct {
 	cancel context.CancelFunc
 }
 
-// Close implements [io.Closer].
 func (s *stream) Close() error {
 	s.cancel()
 	return s.ReadCloser.Close()

@@ -161,7 +161,6 @@ func (d *document) Generate(value []byte, _ ast.NodeKind) []byte {
 	return []byte(name)
 }
 
-// Put implements [parser.IDs].
 func (d *document) Put(value []byte) { d.anchors[string(value)] = true }
 
 func title(node ast.Node, source []byte) string {
