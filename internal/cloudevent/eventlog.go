@@ -49,8 +49,7 @@ func (l *Log) Emit(e api.Event) {
 	}
 }
 
-// Follow calls f with the last n events, or all kept ones if n is larger, and if more is set with each new event, until
-// ctx ends or f fails. It returns f's error.
+// Follow calls f with the last n events, and if more is set with each new one, until ctx ends or f fails.
 func (l *Log) Follow(ctx context.Context, n int, more bool, f func(api.Event) error) error {
 	fresh := make(chan api.Event, followerQueue) // never closed
 	l.mu.Lock()

@@ -28,8 +28,7 @@ func (l *Log) Serve(w http.ResponseWriter, r *http.Request, wanted func(subject 
 	}) // the client has left
 }
 
-// Parameters returns the parameters of a request for a log: ?tail=N lines of its end, default usual, and with
-// ?follow=true all that come later.
+// Parameters returns those of a request for a log: ?tail=N lines, default usual, and ?follow=true.
 func Parameters(r *http.Request, usual int) (n int, follow bool) {
 	q := r.URL.Query()
 	n = usual

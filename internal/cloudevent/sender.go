@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// MaxQueue is the largest number of events queued in a [Sender].
+// MaxQueue bounds the queue of a [Sender].
 const MaxQueue = 1024
 
 // Attempts are 50 ms, then 100 ms, … apart.
@@ -33,7 +33,7 @@ type SenderConfig struct {
 	// Transport defaults to [http.DefaultTransport].
 	Transport http.RoundTripper
 	Overrides Overrides
-	// Keep retries an event until it is accepted or refused for good, at most 2 s apart; otherwise it is tried three times.
+	// Keep retries an event until it is accepted or refused for good; otherwise it is tried three times.
 	Keep bool
 	// Logger gets a message when sending starts to fail, and when it works again.
 	Logger *slog.Logger

@@ -1,5 +1,4 @@
-// Package disk has what the standard library lacks for files that several processes or a crash may meet: locks, atomic
-// writes, walks along links, and the reading of files that people write.
+// Package disk has what the standard library lacks for files: locks, atomic writes, and reading what people write.
 package disk
 
 import (
@@ -31,17 +30,17 @@ var ErrHeld error = syscall.EWOULDBLOCK
 // TryLock locks f with flock(2), or returns [ErrHeld] without waiting.
 func TryLock(f *os.File, how int) error { return WaitLock(f, how|syscall.LOCK_NB) }
 
-// WaitLock locks f. It blocks until the lock is free and cannot be cancelled: holders must be quick.
+// WaitLock blocks until the lock is free and can't be cancelled: holders must be quick.
 func WaitLock(f *os.File, how int) error {
 	for {
 		if err := syscall.Flock(int(f.Fd()), how); !errors.Is(err, syscall.EINTR) {
-			return err // the caller adds the file's name
+			return err
 		}
 	}
 }
 
-// WriteFile creates or replaces a file. After a crash or an error it has all of its old or all of its new content. It
-// does not follow a link at path.
+// WriteFile creates or replaces a file: after a crash or an error it has its old or its new content. It does not follow a
+// link at path.
 func WriteFile(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-") // mode 0600
 	if err != nil {
@@ -57,7 +56,7 @@ func WriteFile(path string, content []byte, mode fs.FileMode) error {
 	return err
 }
 
-// SHA256 returns the hexadecimal SHA-256 of a file. read, which may be nil, gets the size of each part that was read.
+// SHA256 returns the hexadecimal SHA-256 of a file. read, which may be nil, gets the size of each part.
 func SHA256(ctx context.Context, path string, read func(n int)) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -87,7 +86,7 @@ type file struct {
 	Value    json.RawMessage `json:"value"`
 }
 
-// Encode returns v as JSON with a version and a checksum, which is no authentication.
+// Encode returns v as JSON with a version and a checksum.
 func Encode(version int, v any) ([]byte, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -96,8 +95,7 @@ func Encode(version int, v any) ([]byte, error) {
 	return json.Marshal(file{version, checksum(raw), raw})
 }
 
-// Decode decodes the output of [Encode], possibly reindented, into v, a pointer. Truncated, modified or differently
-// versioned data is an error, after which v may be partly set.
+// Decode decodes the output of [Encode] into v, a pointer, which may be partly set after an error.
 func Decode(text []byte, version int, v any) error {
 	var f file
 	if err := json.Unmarshal(text, &f); err != nil {

@@ -7,9 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Walk calls see with root and each file and folder below it, by their path from root. Links are followed: info describes
-// the target. A folder is seen once, so loops end. If an entry can't be read, see gets the error and no info. see may
-// return [fs.SkipDir] and [fs.SkipAll] as in [filepath.WalkDir]. Entries are sorted by name; linked folders come last.
+// Walk is [filepath.WalkDir] that follows links: info describes the target. A folder is seen once, and linked folders come
+// last. If an entry can't be read, see gets the error and no info.
 func Walk(root string, see func(path string, info fs.FileInfo, err error) error) error {
 	seen := map[string]bool{}
 	folders := []string{root}

@@ -27,9 +27,9 @@ type Conn struct {
 	raw       syscall.RawConn // nil: the socket can't be polled
 	head      *header         // beneath in
 	in        *bufio.Reader
-	proven    bool      // an answer has named its request
+	proven    bool
 	echoes    bool      // an answer has repeated its request's X-Request-Id
-	idleSince time.Time // written before it becomes idle
+	idleSince time.Time // written before it is idle
 }
 
 var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 8<<10) }}
@@ -65,8 +65,7 @@ func (c *Conn) leave(r *http.Request) {
 	}
 }
 
-// exchange sends a request and reads the header of its answer. After an error the connection is closed; untouched means
-// that the other side has received nothing.
+// After an error of exchange the connection is closed; untouched means that the other side has received nothing.
 func (c *Conn) exchange(r *http.Request, out message, charge func(int64) error) (resp *http.Response, untouched bool, err error) {
 	ctx := r.Context()
 	stop := context.AfterFunc(ctx, func() { c.leave(r) })
@@ -98,7 +97,6 @@ func (c *Conn) exchange(r *http.Request, out message, charge func(int64) error) 
 
 const maxInterim = 8
 
-// header checks that the answer belongs to the request with the ID turn.
 func (c *Conn) header(r *http.Request, turn string, charge func(int64) error) (*http.Response, error) {
 	c.head.begin(charge)
 	for range maxInterim {
@@ -130,8 +128,8 @@ var errTurn = errors.New("the answer on the connection is another request's")
 // requestID is repeated by some servers, such as vLLM with --enable-request-id-headers.
 const requestID = "X-Request-Id"
 
-// inTurn compares the IDs in an answer with the request's, and removes turn. The first answer on a connection may have
-// none: it cannot belong to another request.
+// inTurn compares the IDs in an answer with the request's. The first answer on a connection may have none: it can't belong
+// to another request.
 func (c *Conn) inTurn(h http.Header, turn, id string) error {
 	named, found := h[api.HeaderTurn]
 	delete(h, api.HeaderTurn)
@@ -155,19 +153,18 @@ func (c *Conn) inTurn(h http.Header, turn, id string) error {
 type body struct {
 	conn  *Conn
 	ctx   context.Context
-	stop  func() bool // detaches the context; false: it has ended
+	stop  func() bool
 	in    io.ReadCloser
-	keep  bool // the connection may be reused
+	keep  bool
 	state atomic.Int32
 }
 
 const (
-	underWay  int32 = iota
-	complete        // read to its end
-	abandoned       // closed early, or broken
+	underWay int32 = iota
+	complete
+	abandoned // closed early, or broken
 )
 
-// Read releases the connection at the end of the body.
 func (b *body) Read(p []byte) (int, error) {
 	switch b.state.Load() {
 	case complete:
@@ -188,7 +185,6 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection, unless the body was read to its end.
 func (b *body) Close() error {
 	b.end(abandoned)
 	return nil

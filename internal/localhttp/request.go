@@ -17,7 +17,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// most is the largest body that is assembled with its header.
 const most = 256 << 10
 
 // Simple reports whether [RoundTripOver] carries r, and a [Transport] without net/http's client.
@@ -42,10 +41,8 @@ func (m message) release() {
 	}
 }
 
-// errHeader means that a header or address can't be written without changing the request's meaning.
 var errHeader = errors.New("localhttp: a control character or separator where none may be")
 
-// whole writes r to memory and closes its body.
 func whole(r *http.Request) (message, error) {
 	m := message{whole: messages.Get().(*[]byte), turn: newTurn()}
 	b, err := appendHead((*m.whole)[:0], r, m.turn)
@@ -113,7 +110,7 @@ func appendHead(b []byte, r *http.Request, turn string) ([]byte, error) {
 	return append(b, "\r\n"...), nil
 }
 
-// PerConnection reports whether a header, by its canonical name, belongs to one connection (RFC 9110, 7.6.1).
+// PerConnection reports whether a canonical header belongs to one connection (RFC 9110, 7.6.1).
 func PerConnection(name string) bool {
 	return slices.Contains([]string{
 		"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
@@ -130,10 +127,8 @@ func DropNamed(h http.Header, lines []string) {
 }
 
 const (
-	// smallHeader is not charged.
 	smallHeader = 16 << 10
-	// headerCost is the approximate memory of a larger header.
-	headerCost = 2 * int64(api.MaxAnswerHeader)
+	headerCost  = 2 * int64(api.MaxAnswerHeader)
 )
 
 // maxLines bounds the lines of an answer's header, each of which takes more memory than its bytes.
@@ -141,13 +136,13 @@ const maxLines = 1000
 
 var errHeaderSize = fmt.Errorf("the header of the answer has more than %s or %d lines", api.MaxAnswerHeader, maxLines)
 
-// header reads from a connection. Between begin and end it reads at most one answer's header, with interim responses.
+// Between begin and end, header reads at most one answer's header, with interim responses.
 type header struct {
 	from  io.Reader
 	under bool
-	left  int // bytes that may still come
+	left  int
 	lines int // without the last read, which may contain the header's end
-	last  int // lines of the last read
+	last  int
 	// charge is called once before a header gets large; nil: nothing to charge.
 	charge func(int64) error
 }

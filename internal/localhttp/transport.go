@@ -3,14 +3,11 @@
 //
 // HTTP/1.1 does not say which request a response is for: a surplus response that a server writes late is read by the
 // next request on that connection. So a connection is reused only if the server names the requests it answers
-// ([api.InTurn]), or if the caller trusts it ([Transport.Reuse]). Other servers get a connection per request. A trusted
-// connection is closed after a status of 400 or more: the server may not have read the body. An answer that names another
-// request, or none on a reused connection, is an error.
+// ([api.InTurn]), or if the caller trusts it ([Transport.Reuse]) and the status is below 400: the server may not have read
+// a body that it refuses. An answer that names another request, or none on a reused connection, is an error.
 //
-// An idle connection is polled before it is used: one that was closed, or has bytes, is dropped. A body that is closed
-// early, or a context that ends, closes the connection, which tells the server that nobody listens. If the request asks
-// for its usage ([control.HeaderUsage]), at first only the direction to the server is closed: an answer within a second is
-// returned.
+// A context that ends closes the connection. If the request asks for its usage ([control.HeaderUsage]), at first only the
+// direction to the server is closed: an answer within a second is returned.
 //
 // The package never sends a request twice, and does not support proxies, TLS, cookies or redirects.
 package localhttp
@@ -38,11 +35,11 @@ type Transport struct {
 	trusted string     // the host of Reuse
 	idle    map[string][]*Conn
 	count   int
-	sweep   *time.Timer // closes old ones; armed while there are idle ones
+	sweep   *time.Timer // armed while there are idle ones
 }
 
-// New returns a transport that keeps up to idlePerHost idle connections to each endpoint, each for at most idleTime,
-// which must be positive.
+// New returns a transport that keeps up to idlePerHost idle connections to each endpoint, for idleTime, which must be
+// positive.
 func New(idlePerHost int, idleTime time.Duration) *Transport {
 	t := &Transport{general: api.NewTransport(idlePerHost), perHost: idlePerHost, oldest: idleTime, idle: map[string][]*Conn{}}
 	t.general.DisableKeepAlives = true // it does not know request IDs
@@ -51,7 +48,7 @@ func New(idlePerHost int, idleTime time.Duration) *Transport {
 	return t
 }
 
-// Reuse allows reuse of connections to e, and to no other server, although e does not name the requests it answers.
+// Reuse allows reuse of connections to e alone, although e does not name the requests it answers.
 func (t *Transport) Reuse(e api.Endpoint) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,8 +70,8 @@ func hostOf(e api.Endpoint) string {
 	return u.Host
 }
 
-// Concurrent reports whether the server of r, a GET, answers on a second connection while a first one, on which it has
-// answered, is idle. A single-threaded server does not, and a server that closes each connection has nothing to reuse.
+// Concurrent reports whether the server of r, a GET, answers on a second connection while a first one is idle. A
+// single-threaded server does not, and one that closes each connection has nothing to reuse.
 func (t *Transport) Concurrent(r *http.Request) bool {
 	for range 2 {
 		out, err := whole(r)
@@ -110,11 +107,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripCharged(r, nil)
 }
 
-// RoundTripCharged is RoundTrip that calls charge, which may be nil, once before it reads a large header. Its error ends the
-// request. The memory is free again when the answer is dropped. It is not called for requests that are not simple.
+// RoundTripCharged calls charge, which may be nil, once before it reads a large header. Its error ends the request. The
+// memory is free again when the answer is dropped. It is not called for requests that are not simple.
 func (t *Transport) RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error) {
 	if !Simple(r) {
-		if idle := t.take(r.URL.Host); idle != nil { // it may occupy a server thread that this request needs
+		if idle := t.take(r.URL.Host); idle != nil { // it may occupy a server thread
 			idle.Close()
 		}
 		return t.general.RoundTrip(r)
@@ -138,7 +135,7 @@ func (t *Transport) RoundTripCharged(r *http.Request, charge func(bytes int64) e
 		}
 		resp, untouched, err := c.exchange(r, out, charge)
 		if err != nil && reused && untouched && ctx.Err() == nil {
-			continue // the other side has just closed it and received nothing
+			continue // the other side has just closed it
 		}
 		return resp, err
 	}
@@ -177,7 +174,6 @@ func (t *Transport) take(host string) *Conn {
 	}
 }
 
-// put makes c idle. It returns false if there are enough, or if c may not be reused.
 func (t *Transport) put(c *Conn) bool {
 	c.idleSince = time.Now()
 	t.mu.Lock()
@@ -233,8 +229,7 @@ func (t *Transport) closeIdle(old func(*Conn) bool) {
 	}
 }
 
-// Limit is a transport for servers that are not trusted: reading more than Bytes of a response, after decompression, is an
-// error.
+// Limit is for servers that are not trusted: reading more than Bytes of a response, after decompression, is an error.
 type Limit struct {
 	From  http.RoundTripper // nil: [http.DefaultTransport]
 	Bytes int64
@@ -270,19 +265,18 @@ func (b *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// NewConn takes over nc. It calls idle when an answer was read to its end and the connection may carry another
-// request; if idle returns false, the connection is closed.
+// NewConn takes over nc. It calls idle when the connection may carry another request, and closes it if idle returns false.
 func NewConn(nc net.Conn, idle func(*Conn) bool) *Conn {
 	c := newConn(idle, "", nc)
 	c.proven = true // even the first answer must name its request
 	return c
 }
 
-// NetConn returns the underlying connection, which belongs to the caller while c is idle.
+// NetConn returns the connection beneath, which belongs to the caller while c is idle.
 func (c *Conn) NetConn() net.Conn { return c.net.(net.Conn) }
 
-// RoundTripOver is [Transport.RoundTrip] over the connection that take returns, for a [Simple] request. It calls take
-// again if the other side has received nothing of the request.
+// RoundTripOver sends a [Simple] request over the connection that take returns, and over another one if the other side has
+// received nothing.
 func RoundTripOver(r *http.Request, take func(context.Context) (*Conn, error)) (*http.Response, error) {
 	out, err := whole(r)
 	if err != nil {

@@ -23,15 +23,15 @@ type Kind int
 
 // In order of precedence among services of equal age.
 const (
-	Model   Kind = iota // of its model
-	Alias               // of its model
-	Variant             // the model that functions of the service's namespace are variants of
-	Default             // its own name, in the default namespace
-	Own                 // its own name, in another one
+	Model Kind = iota
+	Alias
+	Variant // the model that functions of the service's namespace are variants of
+	Default // in the default namespace
+	Own     // in another one
 	Adapter
 )
 
-// Declaration is one name that a service declares. Any kind but [Variant] implies that the service exists.
+// Declaration is one name that a service declares.
 type Declaration struct {
 	Service api.FunctionName
 	// Created is zero if unknown.
@@ -47,7 +47,6 @@ type Loss struct {
 	Holder api.FunctionName
 }
 
-// String explains what the name means instead, and what to do.
 func (l Loss) String() string {
 	what := fmt.Sprintf("the name %q of %s", l.Name, l.Service)
 	if l.Kind == Adapter {
@@ -64,8 +63,8 @@ func (l Loss) String() string {
 	return fmt.Sprintf("%s finds %s, which was there first: choose another name, or ask for %s", what, l.Holder, l.Service)
 }
 
-// Settle decides all declarations: has[i] reports whether the service of declared[i] owns the name. losses do not have the
-// kinds [Default] and [Own], which are implied. namespace reports whether a namespace exists besides those of the services.
+// Settle decides which of declared own their names. losses do not have the kinds [Default] and [Own], which are implied.
+// namespace reports whether a namespace exists besides those of the services.
 func Settle(declared []Declaration, namespace func(string) bool) (has []bool, losses []Loss) {
 	namespaces, services, holders := map[string]bool{}, map[string]bool{}, map[string]holder{}
 	order := make([]int, len(declared))

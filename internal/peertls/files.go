@@ -18,15 +18,15 @@ import (
 	"time"
 )
 
-// Files reads a certificate and its key from two PEM files at each handshake. While they can't be read, or don't belong
-// together, it uses the last pair.
+// Files reads a certificate and its key from two PEM files at each handshake. While they can't be read, it uses the last
+// pair.
 type Files struct {
 	Cert, Key string
 	Log       *slog.Logger
 
 	last atomic.Pointer[tls.Certificate]
-	told atomic.Value // the string of the last logged error; everybody can cause handshakes
-	ends atomic.Value // the string of the certificate and the day of the last warning of its end
+	told atomic.Value // a string; everybody can cause handshakes
+	ends atomic.Value // the certificate and the day of the last warning
 }
 
 // Get implements [tls.Config.GetCertificate]; the hello may be nil. It fails only if it has never read a certificate.
@@ -51,7 +51,7 @@ func (f *Files) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 
 const warnBefore = 14 * 24 * time.Hour
 
-// warnOfEnd logs that a certificate has expired or soon will, once a day and for each that is read.
+// warnOfEnd warns once a day, and for each certificate that is read.
 func (f *Files) warnOfEnd(c *x509.Certificate) {
 	now := time.Now()
 	day := Fingerprint(c.Raw) + now.Format(time.DateOnly)

@@ -35,8 +35,7 @@ type Identity struct {
 	use         atomic.Bool
 }
 
-// Set loads the data of the Secret and further trusted bundles of authorities (PEM). After an error the previous state
-// stays.
+// Set loads the data of the Secret and further authorities (PEM). After an error the previous state stays.
 func (i *Identity) Set(secret map[string][]byte, bundles ...string) error {
 	certificate, err := tls.X509KeyPair(secret[keyCertificate], secret[keyPrivate])
 	if err != nil {
@@ -70,8 +69,7 @@ func (i *Identity) server() *tls.Config {
 	}}
 }
 
-// Transport returns a transport to peers that uses TLS if enabled, otherwise base. Requests have the scheme http in both
-// cases.
+// Transport returns a transport to peers that uses TLS if enabled, otherwise base. Requests have the scheme http.
 func (i *Identity) Transport(base http.RoundTripper) http.RoundTripper {
 	return &transport{of: i, plain: base, secure: &http.Transport{
 		DialTLSContext: i.dial, MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second, ResponseHeaderTimeout: time.Minute,

@@ -45,8 +45,7 @@ func (b *Bucket) Close() { b.client.CloseIdleConnections() }
 
 var (
 	// ErrNotFound means that the object does not exist. A missing bucket is a StatusError.
-	ErrNotFound = errors.New("there is no such object")
-	// ErrCondition means that the condition of a write does not hold.
+	ErrNotFound  = errors.New("there is no such object")
 	ErrCondition = errors.New("the object is not what it was")
 )
 
@@ -69,8 +68,7 @@ type Condition struct {
 	ETag string
 }
 
-// Put writes an object and returns its entity tag. ErrCondition: the condition does not hold, or the object to be replaced
-// does not exist.
+// Put returns an object's entity tag. ErrCondition: the condition does not hold, or there is nothing to replace.
 func (b *Bucket) Put(ctx context.Context, key string, body []byte, when Condition) (etag string, err error) {
 	h := http.Header{"Content-Type": {"application/octet-stream"}}
 	switch {
@@ -90,7 +88,7 @@ func (b *Bucket) Put(ctx context.Context, key string, body []byte, when Conditio
 	return resp.Header.Get("ETag"), nil
 }
 
-// Get opens n bytes of an object from an offset, or all of the rest if n is 0. The caller closes the body.
+// Get opens n bytes of an object from an offset, or all if n is 0. The caller closes the body.
 func (b *Bucket) Get(ctx context.Context, key string, from, n int64) (body io.ReadCloser, etag string, err error) {
 	h := http.Header{}
 	if from > 0 || n > 0 {
@@ -142,7 +140,7 @@ type Listing struct {
 const maxList = 8 << 20
 
 // List lists up to 1,000 objects below a prefix, sorted by key. token is the previous call's next, which is empty at the
-// end of the list.
+// end.
 func (b *Bucket) List(ctx context.Context, prefix, token string) (all []Entry, next string, err error) {
 	q := url.Values{"list-type": {"2"}, "prefix": {prefix}, "encoding-type": {"url"}}
 	if token != "" {
@@ -171,8 +169,7 @@ func (b *Bucket) List(ctx context.Context, prefix, token string) (all []Entry, n
 	return l.Contents, l.Next, nil
 }
 
-// do sends a request, and again if the bucket turns out to be in another region. The status is 2xx. The caller closes
-// the response's body.
+// do sends a request, and again if the bucket is in another region. The status is 2xx.
 func (b *Bucket) do(ctx context.Context, method, key string, query url.Values, h http.Header, body []byte) (*http.Response, error) {
 	region := *b.region.Load()
 	resp, err := b.send(ctx, region, method, key, query, h, body)

@@ -17,16 +17,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// Bucket keeps objects in an S3 bucket, for any number of processes. The service must support conditional writes
-// (If-None-Match: *, If-Match); the first operation that it answers checks this.
-//
-// An attempt without an answer is repeated. If a write may have happened, the object is read and compared.
+// Bucket keeps objects in an S3 bucket, for any number of processes. The service must support conditional writes; the first
+// operation that it answers checks this. If a write may have happened, the object is read and compared.
 type Bucket struct {
 	cfg    Config
 	prefix string
 	bucket *s3.Bucket
 
-	closing context.Context // of all requests; ended by Close
+	closing context.Context
 	close   context.CancelFunc
 	silent  atomic.Bool
 	checked Gate
@@ -109,7 +107,6 @@ func (b *Bucket) check() error {
 	return fmt.Errorf("the store %s can't be used%s: %w", b.cfg.At, as, err)
 }
 
-// conditions writes an object under conditions that hold and others that do not.
 func (b *Bucket) conditions(ctx context.Context, key string) error {
 	etag := ""
 	for _, c := range []struct {
@@ -140,7 +137,7 @@ func (b *Bucket) conditions(ctx context.Context, key string) error {
 // attemptBytes is the assumed least rate of transfers, in bytes per second.
 const attemptBytes = 1 << 20
 
-// try repeats an operation that transfers so many bytes. A refusal counts as unavailable until someone fixes it.
+// In try, a refusal counts as unavailable until someone fixes it.
 func (b *Bucket) try(bytes int64, do func(ctx context.Context, again bool) error) error {
 	if err := b.checked.Pass(b.check); err != nil {
 		return err
@@ -156,8 +153,7 @@ func (b *Bucket) try(bytes int64, do func(ctx context.Context, again bool) error
 	return err
 }
 
-// repeat repeats an operation for up to [Config.Timeout] while another attempt may help. Then the error is
-// [ErrUnavailable].
+// repeat returns [ErrUnavailable] once no other attempt fits in [Config.Timeout].
 func (b *Bucket) repeat(bytes int64, do func(ctx context.Context, again bool) error) error {
 	each := b.cfg.Try + time.Duration(bytes/attemptBytes)*time.Second
 	end := time.Now().Add(max(b.cfg.Timeout, each))

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Claim is the right to work on a job until another claim follows; from then on every method returns ErrFenced. It
-// belongs to one goroutine.
+// Claim is the right to work on a job until another claim follows; then every method returns ErrFenced. It belongs to one
+// goroutine.
 type Claim struct {
 	s       *Store
 	job     *Job
 	version string
-	unsure  bool // a write of the record, by this claim or another, may have happened
+	unsure  bool // a write of the record may have happened
 	ended   bool
 
-	pieces  int       // names are numbered by this
+	pieces  int
 	tails   [2][]byte // the last pieces, if they are this claim's
 	retried bool      // the last Record may have recorded results
 }
@@ -92,7 +92,6 @@ func (c *Claim) Close() {
 	}
 }
 
-// changeHint replaces a hint about the claim, which only other members need.
 func (c *Claim) changeHint(before, after string) {
 	if !c.s.objects.Shared() {
 		return
@@ -133,8 +132,8 @@ func (c *Claim) rereadRecord() error {
 	return nil
 }
 
-// Change changes the record under the claim's epoch. After an error the claim's copy is unchanged, or is read again before
-// the next change. do may be called several times, and sees a cancellation.
+// Change changes the record under the claim's epoch. do may be called several times, and sees a cancellation. After an error
+// nothing has changed, or the next call finds out.
 func (c *Claim) Change(do func(*Job) error) error {
 	if c.ended {
 		return ErrFenced
@@ -162,7 +161,7 @@ func (c *Claim) Change(do func(*Job) error) error {
 }
 
 // Record adds results to a batch, each line once. After an error none counts. After ErrUnavailable, call it again with the
-// same results, optionally followed by others. ErrFenced: another has the batch, or a line already has a result.
+// same results, and perhaps others. ErrFenced: another has the batch, or a line already has a result.
 func (c *Claim) Record(results []Result) error {
 	if err := c.record(results); err != nil {
 		return fmt.Errorf("record %d lines of %s: %w", len(results), c.job.ID, err)
@@ -226,14 +225,12 @@ func (c *Claim) unrecorded(all []Result) (results []Result, texts [2][]byte) {
 	return results, texts
 }
 
-// made is a written piece that is in no record yet.
 type made struct {
 	Piece
 	text     []byte // nil: nothing may be appended
-	replaces string // the piece whose content it begins with
+	replaces string // whose content it begins with
 }
 
-// writePieces appends to a small last piece by writing it again.
 func (c *Claim) writePieces(texts [2][]byte) (all [2]made, err error) {
 	for k, text := range texts {
 		if len(text) == 0 {
@@ -333,7 +330,7 @@ func (c *Claim) forgetEnded() {
 	c.s.forgetHints(c.job.Owner, c.job.ID)
 }
 
-// forgetPieces deletes the pieces of attempts that did not count.
+// forgetPieces deletes those of attempts that did not count.
 func (c *Claim) forgetPieces() {
 	s, j := c.s, c.job
 	kept := map[string]bool{}

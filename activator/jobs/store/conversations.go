@@ -7,7 +7,7 @@ import (
 )
 
 // A conversation is a job that ended when it was created. [Response.Previous] is its last turn: a response that only
-// conversations use, and that continues from the turn before. So a stored response may be deleted without its conversation.
+// conversations use, and that continues from the turn before.
 const (
 	PrefixConversation = "conv_"
 	prefixTurn         = "turn_"
@@ -49,8 +49,8 @@ func (s *Store) changeConversation(owner, id string, do func(c *Job) error) (Job
 	return *c, nil
 }
 
-// AddTurn appends a turn, and keeps the conversation as long as the turn. Turns that are added at the same time follow each
-// other. fits, if not nil, may refuse each turn that the new one would follow.
+// AddTurn appends a turn. Turns that are added at the same time follow each other. fits, if not nil, may refuse each turn
+// that the new one would follow.
 func (s *Store) AddTurn(owner, conversation string, input, answer []byte, fits func(last string) error) (id string, err error) {
 	c, before, err := s.turnsOf(owner, conversation)
 	if err != nil {
@@ -87,7 +87,6 @@ func (s *Store) AddTurn(owner, conversation string, input, answer []byte, fits f
 	return id, err
 }
 
-// turnsOf returns the ids of a conversation's turns, the last one first.
 func (s *Store) turnsOf(owner, conversation string) (c Job, ids []string, err error) {
 	for range mostConflicts {
 		if c, err = s.Job(owner, conversation); err != nil {
@@ -135,7 +134,7 @@ func (s *Store) ReplaceTurns(owner, conversation, last string, input []byte) err
 	return s.deleteTurns(owner, last)
 }
 
-// DeleteConversation deletes a conversation with its turns. It expires it first: nothing is added meanwhile.
+// DeleteConversation expires the conversation before its turns: nothing is added meanwhile.
 func (s *Store) DeleteConversation(owner, id string) error {
 	c, err := s.changeConversation(owner, id, func(c *Job) error {
 		c.Expires = time.Now()

@@ -2,7 +2,7 @@
 // later, and responses. It keeps them in [Objects]: a folder of one process, or an S3 bucket of any number.
 //
 // Others than the owner get ErrNotFound. Once a method has returned nil, its changes are durable. After ErrUnavailable a
-// change may or may not have happened.
+// change may or may not have happened. All is safe for concurrent use, except a claim and an upload.
 //
 //	format                    the version of this layout
 //	files/OWNER/ID            records: JSON, with a unique number for each write
@@ -11,17 +11,10 @@
 //	open/OWNER/ID/HINT        hints about unfinished jobs: "EPOCH.MEMBER" for each claim, "0." before the first, and "cancel"
 //	members/MEMBER            a beat of each user of a shared store
 //
-// OWNER is the owner with other characters than letters, digits, _ and - escaped; a long one is its SHA-256.
-//
-// Only records count. A conditional write changes one, so concurrent changes have one winner. A body is written before
-// the record that names it. Hints let one list per poll tell every member what to do; they may be late or wrong.
+// Only records count; conditional writes change them. A body is written before the record that names it. Hints let one list
+// per poll tell every member what to do; they may be late or wrong.
 //
 // [Store.Claim] writes the record with the next epoch, so the writes of an earlier holder fail. [Store.Watch] reports
 // jobs without a holder, or whose holder's beat has not changed for [Config.Lease] by the observer's clock.
 // [Claim.Finish] seals a batch before it ends it: who takes over a sealed batch repeats the rest, with the same outcome.
-//
-// The owners' use is counted when the store is opened, and again every [Config.Survey]; in between each member knows
-// only its own changes.
-//
-// Everything is safe for concurrent use, except that a claim and an upload belong to one goroutine.
 package store

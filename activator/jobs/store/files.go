@@ -18,7 +18,7 @@ type File struct {
 	Created       time.Time
 	Expires       time.Time
 
-	Of     string // the file or the batch that has the pieces
+	Of     string
 	Pieces []Piece
 }
 
@@ -27,11 +27,10 @@ func (f *File) Hidden() bool { return f.Purpose == MessagesInput || f.Purpose ==
 
 // Query selects a part of a list.
 type Query struct {
-	// After is the last id seen; empty: from the beginning. ErrNotFound: there is no such id.
+	// After is the last id seen. ErrNotFound: there is no such id.
 	After string
 	// A list may have fewer than Limit, though others follow.
-	Limit int
-	// Oldest sorts the oldest first, not the newest.
+	Limit  int
 	Oldest bool
 }
 
@@ -85,7 +84,7 @@ func (u *Upload) flush() error {
 // Bytes returns the number of bytes written.
 func (u *Upload) Bytes() int64 { return u.n }
 
-// Commit creates the file, which is kept for keep; 0: the default. After an error there is no file.
+// Commit creates the file, for keep; 0: the default. After an error there is no file.
 func (u *Upload) Commit(name, purpose string, keep time.Duration) (File, error) {
 	if u.err == nil && len(u.text) > 0 {
 		u.err = u.flush()
@@ -135,7 +134,7 @@ func (s *Store) OpenFile(owner, id string) (Body, File, error) {
 	return s.openBody(owner, f.Of, f.Pieces), f, nil
 }
 
-// Files lists an owner's files. purpose may be empty. more reports whether others follow.
+// Files lists an owner's files, of a purpose if not empty. more reports whether others follow.
 func (s *Store) Files(owner, purpose string, q Query) (all []File, more bool, err error) {
 	now := time.Now()
 	return page(s, keyOf(kindFile, owner, ""), "", q, func(f *File) bool {
@@ -143,7 +142,7 @@ func (s *Store) Files(owner, purpose string, q Query) (all []File, more bool, er
 	})
 }
 
-// DeleteFile deletes a file. ErrInUse: a batch still reads it. A batch that is created meanwhile fails for want of its input.
+// DeleteFile returns ErrInUse if a batch still reads the file. One that is created meanwhile fails for want of its input.
 func (s *Store) DeleteFile(owner, id string) error {
 	f, _, err := find[File](s, kindFile, owner, id)
 	if err != nil {
@@ -240,7 +239,6 @@ func page[T any](s *Store, prefix, begin string, q Query, match func(*T) bool) (
 	return all, false, nil
 }
 
-// several reads records concurrently; nil: it no longer exists.
 func several[T any](s *Store, prefix string, ids []string) ([]*T, error) {
 	found := make([]*T, len(ids))
 	var all errgroup.Group

@@ -22,11 +22,9 @@ import (
 // Folder keeps objects as files of one folder, for one process:
 //
 //	DIR/lock               locked while the folder is open
-//	DIR/tmp                unfinished files; emptied when the folder is opened
-//	DIR/KIND/OWNER/REST    the object kind/owner/rest; further slashes are commas, and upper-case letters "!" with the
-//	                       lower-case one, for file systems that do not distinguish them
-//
-// A file is written to tmp, synced and renamed; then its folder is synced.
+//	DIR/tmp                unfinished files
+//	DIR/KIND/OWNER/REST    an object; further slashes are commas, and upper-case letters "!" with the lower-case one, for
+//	                       file systems that do not distinguish them
 type Folder struct {
 	dir   string
 	spare int64
@@ -36,8 +34,7 @@ type Folder struct {
 }
 
 // OpenFolder opens or creates a folder. It refuses one that holds anything but a store, because a store removes what its
-// records don't name. It waits for a process that is about to close the folder. spare is the disk space that
-// [Folder.Room] leaves for records.
+// records don't name. It waits for a process that is about to close the folder.
 func OpenFolder(dir string, wait time.Duration, spare int64) (*Folder, error) {
 	f := &Folder{dir: filepath.Clean(dir), spare: spare}
 	err := os.MkdirAll(dir, 0o700)
@@ -72,7 +69,6 @@ func OpenFolder(dir string, wait time.Duration, spare int64) (*Folder, error) {
 	return f, nil
 }
 
-// onlyStore returns an error if the folder has files and no format.
 func (f *Folder) onlyStore() error {
 	if _, err := os.Stat(f.path("format")); err == nil {
 		return nil
@@ -104,7 +100,7 @@ var errDisk = fmt.Errorf("%w: the disk has no room left", ErrFull)
 
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("%s: %w", err.Error(), errDisk) // not both: clients see what errDisk says
+		return fmt.Errorf("%s: %w", err.Error(), errDisk) // clients see what errDisk says
 	}
 	return err
 }
@@ -166,7 +162,6 @@ func (f *Folder) place(from, to string, when Condition) error {
 	return changed(dir)
 }
 
-// changed syncs a folder in which a name was changed.
 func changed(dir string) error {
 	if err := syncDir(dir); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -236,7 +231,7 @@ func (f *Folder) Open(key string, from int64) (io.ReadCloser, error) {
 // Delete implements [Objects].
 func (f *Folder) Delete(key string) error {
 	path := f.path(key)
-	f.mu.Lock() // between the check and the renaming of a Put
+	f.mu.Lock() // not between the check and the renaming of a Put
 	err := os.Remove(path)
 	f.mu.Unlock()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -252,7 +247,7 @@ func (f *Folder) Forget(key string) { _ = os.Remove(f.path(key)) }
 
 // List implements [Objects].
 func (f *Folder) List(prefix string) (all []Entry, err error) {
-	root := f.dir // the deepest folder with all of them
+	root := f.dir
 	if parts := strings.SplitN(prefix, "/", 3); len(parts) > 1 {
 		root = f.path(strings.Join(parts[:len(parts)-1], "/"))
 	}

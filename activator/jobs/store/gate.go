@@ -15,7 +15,7 @@ type Gate struct {
 
 const retryGate = time.Second
 
-// Pass runs try unless it has succeeded before. Within a second of a failure, callers get that failure's error.
+// Pass runs try unless it has succeeded before. For a second, callers get a failure's error.
 func (g *Gate) Pass(try func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

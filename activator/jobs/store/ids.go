@@ -10,12 +10,12 @@ import (
 	crand "crypto/rand"
 )
 
-// ordered preserves order: an owner's records are sorted by time.
+// An owner's records are sorted by time.
 var ordered = base32.HexEncoding.WithPadding(base32.NoPadding)
 
-// ids generates unguessable ids that grow with time. The zero value is ready; it is safe for concurrent use.
+// ids generates unguessable ids that grow with time. It is safe for concurrent use.
 type ids struct {
-	last atomic.Int64 // the time in the last id, in nanoseconds
+	last atomic.Int64
 }
 
 func (i *ids) next(prefix string) (string, time.Time) {

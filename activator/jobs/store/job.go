@@ -47,23 +47,21 @@ const (
 
 // Batch is the part of a batch.
 type Batch struct {
-	// Endpoint is the path that the lines request, Window the completion window as the client wrote it.
+	// Endpoint is the path of the lines.
 	Input, Endpoint, Window string
-	// Messages means that it is Anthropic's: its files are not among its owner's.
-	Messages bool
-	Metadata map[string]string
-	// KeepOutput is how long the output is kept; 0: the default.
+	// Messages means that it is Anthropic's: its files are hidden.
+	Messages   bool
+	Metadata   map[string]string
 	KeepOutput time.Duration
 
-	Began, Finalized, CancelAsked time.Time // when it entered the states
+	Began, Finalized, CancelAsked time.Time
 	Faults                        []Fault
 
 	Total, Completed, Failed int
-	Abandoned                int // of Failed, those unanswered at the end
+	Abandoned                int // of Failed, unanswered at the end
 	Tokens                   Tokens
 	Model                    string // of all lines; empty: several
 
-	// These are the files that it creates, unless they would be empty.
 	OutID, ErrID       string
 	OutBytes, ErrBytes int64
 
@@ -76,11 +74,10 @@ type Batch struct {
 
 // Request is the part of a request that is answered later.
 type Request struct {
-	Method string
-	URI    string
-	Header http.Header
-	Body   Piece // until it has ended
-	// Code is the answer's status.
+	Method       string
+	URI          string
+	Header       http.Header
+	Body         Piece // until it has ended
 	Code         int
 	AnswerHeader http.Header
 }
@@ -89,7 +86,7 @@ type Request struct {
 type Response struct {
 	Previous   string
 	Background bool
-	// Answer has InputBytes bytes of the response's input before the answer's body.
+	// The first InputBytes of Answer are a response's input.
 	Answer     Piece
 	InputBytes int64
 }
@@ -128,9 +125,8 @@ const (
 
 // Result is the result of a line.
 type Result struct {
-	Line int
-	OK   bool
-	// Text is a line of the output, or of the errors if not OK, with its newline.
+	Line      int
+	OK        bool
 	Text      []byte
 	Tokens    Tokens
 	Abandoned bool

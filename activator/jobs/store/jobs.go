@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// New stores a job, which is given up after window. A batch has its input, endpoint, window and metadata; ErrNotFound: the
-// owner has no such file. A request has its method, URI and header, and a body; one for a response has its id.
+// New stores a job, which is given up after window. ErrNotFound: the owner has no such input.
 func (s *Store) New(j Job, body []byte, window time.Duration) (Job, error) {
 	if err := s.prepare(); err != nil {
 		return j, err
@@ -52,7 +51,7 @@ func (s *Store) createJob(j *Job, body []byte) error {
 	if err == nil {
 		_, err = put(s, keyOf(kindJob, j.Owner, j.ID), Condition{Absent: true}, j)
 	}
-	if err != nil { // nobody knows its id
+	if err != nil {
 		s.forget(keyOf(kindJob, j.Owner, j.ID), hintKey(j.Owner, j.ID, firstHint), dataKey(j.Owner, j.ID, j.Body.Name))
 	}
 	return err
@@ -76,8 +75,8 @@ func (s *Store) Jobs(owner, prefix string, q Query) (all []Job, more bool, err e
 	return page(s, keyOf(kindJob, owner, ""), prefix, q, func(j *Job) bool { return !j.Done() || now.Before(j.Expires) })
 }
 
-// Cancel requests the cancellation of a batch; repeating it has no effect. ErrState: it has ended, or is about to. The
-// member that runs it learns of it at the next poll.
+// Cancel requests the cancellation of a batch, of which its member learns at the next poll. ErrState: it has ended, or is
+// about to.
 func (s *Store) Cancel(owner, id string) (Job, error) {
 	j, _, err := s.changeJob(owner, id, func(j *Job) error {
 		switch {
@@ -159,9 +158,9 @@ func (s *Store) ReadResponse(j Job) (input, answer []byte, err error) {
 // NewResponseID stores nothing.
 func (s *Store) NewResponseID() (string, time.Time) { return s.ids.next(PrefixResponse) }
 
-// KeepResponse stores a response whose id, owner, status and time are set. After an error other than ErrUnavailable it is
-// not stored. The responses in before are kept as long as it is. The request of claim, if not nil, is then done. ErrFenced:
-// it was cancelled or deleted.
+// KeepResponse stores a response whose id, owner, status and time are set, and ends the request of claim, if not nil.
+// After an error other than ErrUnavailable it is not stored. Those in before are kept as long as it is. ErrFenced: it was
+// cancelled or deleted.
 func (s *Store) KeepResponse(r Job, before []string, input, answer []byte, claim *Claim) error {
 	from := r.Created
 	if claim != nil {
@@ -207,11 +206,11 @@ func (s *Store) createResponse(r *Job, body []byte) error {
 	if errors.Is(err, ErrChanged) {
 		return ErrFenced
 	}
-	s.forget(keyOf(kindJob, r.Owner, r.ID)) // its client is told that it does not exist
+	s.forget(keyOf(kindJob, r.Owner, r.ID))
 	return err
 }
 
-// prolong keeps responses until a time, give or take a thirtieth of it: not every turn writes them all.
+// prolong ignores a thirtieth of the time: not every turn writes them all.
 func (s *Store) prolong(owner string, ids []string, until time.Time) error {
 	var all errgroup.Group
 	all.SetLimit(abreast)

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// members are the processes that use a store. Each repeats its beat, an object, and reads those of others; in a folder it
-// is alone, and does neither. It is safe for concurrent use.
+// members are the processes that use a store. Each repeats its beat, an object; in a folder it is alone. It is safe for
+// concurrent use.
 type members struct {
 	objects     Objects
 	own         string
 	lease, poll time.Duration
 	joined      Gate
 
-	mu     sync.Mutex           // guards the fields below
-	beats  map[string]beat      // by name
-	looked time.Time            // when beats was read
-	held   map[string]hold      // this member's claims, by id
-	seen   map[string]time.Time // when work without a holder was first seen, by id
+	mu     sync.Mutex // guards the fields below
+	beats  map[string]beat
+	looked time.Time // when beats was read
+	held   map[string]hold
+	seen   map[string]time.Time // when work without a holder was first seen
 }
 
 type hold struct {
@@ -28,7 +28,7 @@ type hold struct {
 
 type beat struct {
 	version string
-	since   time.Time // when this version was first seen
+	since   time.Time
 }
 
 // join must come before the first claim: a member without a beat is gone.
@@ -65,7 +65,7 @@ func (m *members) read() error {
 	return nil
 }
 
-// alive reports whether a member existed at looked, and its beat had changed within a lease.
+// alive reports whether a member's beat had changed within a lease, at looked.
 func (m *members) alive(member string) (alive bool, looked time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,8 +73,8 @@ func (m *members) alive(member string) (alive bool, looked time.Time) {
 	return known && m.looked.Sub(b.since) < m.lease, m.looked
 }
 
-// mayClaim returns ErrHeld if the holder of a record is alive. Members are read after the record was, unless the holder is
-// known to be alive: it became a member before it claimed anything.
+// mayClaim returns ErrHeld if the holder is alive. Members are read after the record was, unless the holder is known to be
+// alive: it became a member before it claimed anything.
 func (m *members) mayClaim(holder string) error {
 	if holder == "" || holder == m.own || !m.objects.Shared() {
 		return nil
@@ -98,7 +98,7 @@ func (m *members) addClaim(j *Job) {
 	m.held[j.ID] = hold{owner: j.Owner, epoch: j.Epoch}
 }
 
-// dropClaim forgets a claim. If its job has not ended, it is reported again.
+// dropClaim has a job reported again that has not ended.
 func (m *members) dropClaim(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,8 +106,7 @@ func (m *members) dropClaim(id string) {
 	delete(m.seen, id)
 }
 
-// isFree reports whether, by the hints, no one works on a job: its holder is gone, or it has had none since the last poll.
-// This member is no holder of what it does not have.
+// isFree reports whether, by the hints, a job's holder is gone, or it has had none since the last poll.
 func (m *members) isFree(h *hint) bool {
 	now := time.Now()
 	other := h.member != "" && h.member != m.own
@@ -132,5 +131,4 @@ func (m *members) isFree(h *hint) bool {
 	return other || now.Sub(first) >= m.poll/2
 }
 
-// maxSeen bounds seen: beyond it, all is forgotten, and reported a poll later.
 const maxSeen = 100_000

@@ -9,9 +9,9 @@ import (
 
 // Limits bound a store. Zero fields have their defaults.
 type Limits struct {
-	// MaxBytes bounds all bodies and records. Default 10 GiB. An owner other than Shared has at most half of it.
+	// MaxBytes bounds all bodies and records. Default 10 GiB. An owner other than Shared has half of it.
 	MaxBytes int64
-	// Keep is how long something is kept after its end, unless its client asks for less. Default 30 days.
+	// Keep is how long something is kept after its end. Default 30 days.
 	Keep time.Duration
 	// MaxRecords bounds the files and jobs of one owner. Default 100,000.
 	MaxRecords int
@@ -26,8 +26,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// A record counts at least what it takes on a disk, with its hint and the last block of its body. A batch may have a
-// hundred faults, and a bit for each line.
+// A record counts so many bytes, with its hint, the last block of its body, and the faults and lines of a batch.
 const (
 	recordBytes = 8 << 10
 	batchBytes  = 64 << 10

@@ -17,19 +17,15 @@ import (
 )
 
 var (
-	ErrNotFound = errors.New("there is no such thing")
-	// ErrFull means that [Limits.MaxBytes] or the disk is used up.
-	ErrFull = errors.New("the store is full")
-	// ErrUnavailable means that the store does not answer now, but may later.
+	ErrNotFound    = errors.New("there is no such thing")
+	ErrFull        = errors.New("the store is full")
 	ErrUnavailable = errors.New("the store does not answer")
-	// ErrChanged means that the condition of a write does not hold.
-	ErrChanged = errors.New("the object was changed meanwhile")
+	ErrChanged     = errors.New("the object was changed meanwhile")
 	// ErrFenced means that another claim has followed, or that the object is gone.
 	ErrFenced = errors.New("the claim does not count any more")
-	// ErrInUse means that a batch still reads the file.
-	ErrInUse = errors.New("it is in use")
-	ErrState = errors.New("it has ended")
-	ErrHeld  = errors.New("another has claimed it")
+	ErrInUse  = errors.New("it is in use")
+	ErrState  = errors.New("it has ended")
+	ErrHeld   = errors.New("another has claimed it")
 )
 
 // Passing reports whether an error may go away.
@@ -37,24 +33,23 @@ func Passing(err error) bool { return errors.Is(err, ErrFull) || errors.Is(err, 
 
 // Config configures a store. Zero fields have their defaults.
 type Config struct {
-	// At is a folder, for one server, or s3://BUCKET/PREFIX, for any number; empty: no store.
+	// At is a folder, for one server, or s3://BUCKET/PREFIX, for any number; empty: none.
 	At string
 	Limits
-	// Wait is how long to wait for a process that is about to close the folder. Default 2 s.
+	// Wait is for a process that is about to close the folder. Default 2 s.
 	Wait time.Duration
 	// Spare is the disk space that bodies leave for records. Default 64 MiB.
 	Spare int64
 	S3    s3.Service
-	// Timeout bounds an operation of a bucket with its retries, Try each attempt, without the transfer of bodies. Default 15 s
-	// and 5 s.
+	// Timeout bounds an operation of a bucket, Try each attempt, without the transfer of bodies. Default 15 s and 5 s.
 	Timeout, Try time.Duration
 	// Poll is the interval of looking for work, and of beats. Default 5 s.
 	Poll time.Duration
-	// Lease is how long a member may go without a beat before others take its claims. Default 30 s.
+	// Lease is how long a member without a beat keeps its claims. Default 30 s.
 	Lease time.Duration
-	// Survey is the interval of counting everything and deleting what has expired. Default 10 min.
+	// Survey is the interval of sweeps. Default 10 min.
 	Survey time.Duration
-	// Piece is the size of a file's pieces; results begin a new piece at Merge bytes. Default 4 MiB, and 512 KiB in a bucket,
+	// Piece is the size of a file's pieces; results begin a new one at Merge bytes. Default 4 MiB, and 512 KiB in a bucket,
 	// 64 KiB in a folder.
 	Piece, Merge int
 }
@@ -113,11 +108,11 @@ type Store struct {
 
 	mu       sync.Mutex // guards the fields below
 	surveyed time.Time
-	expiries map[string]expiry // of files, by key
+	expiries map[string]expiry
 }
 
-// Open opens the store; cfg.At must not be empty. log may be nil. It fails if a bucket can't be used. If the service does
-// not answer, it succeeds, and methods return [ErrUnavailable] until it does.
+// Open fails if a bucket can't be used. If the service does not answer, it succeeds, and methods return [ErrUnavailable]
+// until it does. log may be nil.
 func Open(cfg Config, log *slog.Logger) (*Store, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -161,7 +156,7 @@ type format struct {
 
 const thisFormat = 2
 
-// prepare reads or creates the format, and counts what is there. It succeeds once.
+// prepare reads or creates the format, and counts what is there.
 func (s *Store) prepare() error {
 	return s.ready.Pass(func() error {
 		f, _, err := read[format](s, "format")
@@ -182,7 +177,7 @@ func (s *Store) prepare() error {
 			return err
 		}
 		s.room.set(all.used)
-		if !s.objects.Shared() { // what an earlier process has left
+		if !s.objects.Shared() { // an earlier process's
 			s.sweepOrphans(all, 0)
 		}
 		return nil
@@ -201,7 +196,7 @@ func (s *Store) reserve(owner string, u use) error {
 
 func (s *Store) release(owner string, u use) { s.room.add(ownerKey(owner), u.times(-1)) }
 
-// Fits returns why n more bytes of an owner's, and so many responses, can't be stored now.
+// Fits returns why n more bytes of an owner's, and so many responses, can't be stored.
 func (s *Store) Fits(owner string, n int64, responses int) error {
 	u := recordOf(PrefixResponse, 0).times(responses)
 	u.bytes += n
@@ -215,7 +210,7 @@ func (s *Store) Fits(owner string, n int64, responses int) error {
 	return err
 }
 
-// Close closes the store. No method may be called afterwards. Others may take this member's claims at once.
+// Close closes the store, for good. Others may take this member's claims at once.
 func (s *Store) Close() error {
 	if s.members.joined.Open() {
 		s.forget("members/" + s.members.own)
@@ -264,7 +259,6 @@ type stamped[T any] struct {
 	Record T
 }
 
-// forget deletes objects that no longer count. A sweep deletes those that remain.
 func (s *Store) forget(keys ...string) {
 	for _, key := range keys {
 		s.objects.Forget(key)
@@ -283,7 +277,7 @@ func read[T any](s *Store, key string) (v *T, version string, err error) {
 	return &r.Record, version, nil
 }
 
-// find reads an owner's record by an unchecked id.
+// find takes an unchecked id.
 func find[T any](s *Store, kind, owner, id string) (v *T, version string, err error) {
 	if !isID(id) {
 		return nil, "", ErrNotFound
@@ -309,7 +303,7 @@ func (s *Store) write(key string, body []byte) error {
 
 const mostConflicts = 20
 
-// changeJob changes a job. It returns an error of do unchanged, with the job.
+// changeJob returns an error of do unchanged, with the job.
 func (s *Store) changeJob(owner, id string, do func(*Job) error) (j *Job, version string, err error) {
 	for range mostConflicts {
 		j, version, err := find[Job](s, kindJob, owner, id)

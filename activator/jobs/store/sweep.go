@@ -48,8 +48,7 @@ func (s *Store) survey() (*survey, error) {
 	return v, nil
 }
 
-// Sweep deletes what has expired, unless a batch reads it, and returns the number. It does nothing until [Config.Survey] has
-// passed since the last time.
+// Sweep deletes what has expired, unless a batch reads it, and returns the number. It does so every [Config.Survey].
 func (s *Store) Sweep(now time.Time) (n int, err error) {
 	s.mu.Lock()
 	wait := !s.surveyed.IsZero() && time.Since(s.surveyed) < s.cfg.Survey
@@ -89,7 +88,7 @@ func (s *Store) Sweep(now time.Time) (n int, err error) {
 	return n, err
 }
 
-// expireJob reads only jobs whose last write is as old as the time that they are kept.
+// Only jobs are read whose last write is as old as the time that they are kept.
 func (s *Store) expireJob(key string, e Entry, now time.Time) (bool, error) {
 	if now.Sub(e.Modified) < s.cfg.Keep {
 		return false, nil
@@ -101,7 +100,6 @@ func (s *Store) expireJob(key string, e Entry, now time.Time) (bool, error) {
 	return true, s.dropJob(j)
 }
 
-// expireFile reads each file once: its client has chosen the time.
 func (s *Store) expireFile(key string, e Entry, now time.Time) (bool, error) {
 	s.mu.Lock()
 	known, read1 := s.expiries[key]
@@ -125,8 +123,7 @@ func (s *Store) expireFile(key string, e Entry, now time.Time) (bool, error) {
 	return true, s.dropFile(f.Owner, f)
 }
 
-// sweepOrphans deletes objects without a record: hints of this age, and others of a day. The newest beat tells the
-// service's time.
+// sweepOrphans deletes hints of this age, and others of a day. The newest beat tells the service's time.
 func (s *Store) sweepOrphans(v *survey, age time.Duration) {
 	now := time.Time{}
 	for _, m := range v.members {

@@ -13,7 +13,7 @@ type Ref struct{ Owner, ID string }
 
 // News holds levels: the same may be reported again.
 type News struct {
-	// Free are unfinished jobs that, as far as known, no one has claimed; those of a kind and an owner in order of arrival.
+	// Free are unfinished jobs that no one seems to have claimed; those of a kind and an owner in order of arrival.
 	Free []Ref
 	// Cancelled are batches claimed here that were cancelled elsewhere. The claims of Lost no longer count.
 	Cancelled, Lost []string
@@ -109,7 +109,7 @@ func (s *Store) poll() (news News, err error) {
 			return news, err
 		}
 	}
-	open := map[string]*hint{} // the last one of each job
+	open := map[string]*hint{}
 	var order []string
 	cancelled := map[string]bool{}
 	for _, e := range entries {
