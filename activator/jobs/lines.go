@@ -55,7 +55,7 @@ func (r *run) lineMemory(n int) int64 { return 3*int64(r.places[n].size) + r.s.u
 
 // sendableLines returns how many lines of a model may be sent now, and whether in the background.
 //
-// 1. The caller may not use the model: a few, whose answers report that.
+//  1. The caller may not use the model: a few, whose answers report that.
 //  2. The batch is due: as many as the instances have slots, as ordinary demand.
 //  3. Otherwise the spare slots of awake instances.
 func (r *run) sendableLines(w *work, now time.Time) (n int, background bool) {

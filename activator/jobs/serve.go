@@ -112,7 +112,7 @@ func (s *Server) serveRequest(ctx context.Context, q sent) (a answer) {
 	return k.answer
 }
 
-// fate is what follows an attempt.
+// fate says whether to repeat an attempt.
 type fate int
 
 const (

@@ -3,8 +3,8 @@
 //
 // HTTP/1.1 does not say which request a response is for: a surplus response that a server writes late is read by the
 // next request on that connection. So a connection is reused only if the server names the requests it answers
-// ([api.InTurn]), or if the caller trusts it ([Transport.Reuse]) and the status is below 400: the server may not have read
-// a body that it refuses. An answer that names another request, or none on a reused connection, is an error.
+// ([api.InTurn]), or if the caller trusts it ([Transport.Reuse]). A trusted server may not have read the body before a
+// status of 400 or more, which closes the connection. An answer that names another request, or none on a reused connection, is an error.
 //
 // A context that ends closes the connection. If the request asks for its usage ([control.HeaderUsage]), at first only the
 // direction to the server is closed: an answer within a second is returned.

@@ -2,8 +2,8 @@
 //
 //  1. NAMESPACE/NAME always means the service of that name.
 //  2. A name with the prefix of another namespace is refused.
-//  3. The oldest service that declares a name owns it; one of unknown age is the youngest. Among services of equal age the
-//     order is that of [Kind], then of the declarations.
+//  3. The oldest service that declares a name owns it; one of unknown age is the youngest. Among services of equal age
+//     [Kind] decides, then the order of the declarations.
 //
 // A name and the same name with Ollama's tag "latest" are equal. The package is pure and safe for concurrent use.
 package names

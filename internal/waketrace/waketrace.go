@@ -180,7 +180,7 @@ func spanContext(t api.Trace) trace.SpanContext {
 	return trace.NewSpanContext(cfg)
 }
 
-// Steps adds the steps that an instance reported of the call p, by its own clock: late ones end with the call (a process
+// Steps adds the steps that an instance reported of the call p, by its own clock. Late ones end with the call (a process
 // must start before it has a clock), others are centered in it.
 func (p *Span) Steps(id api.InstanceID, steps []api.Step, late bool) {
 	if p == nil || len(steps) == 0 {

@@ -18,7 +18,7 @@ const (
 
 type candidate struct {
 	Name string
-	// State is that of the instance that can accept a request soonest.
+	// State describes the instance that can accept a request soonest.
 	State api.State
 	// Expected is 0 if unknown, or an instance is awake.
 	Expected       time.Duration

@@ -135,7 +135,7 @@ type Function struct {
 	// Adapters are loaded, or load on request.
 	Adapters []api.ModelName `json:"adapters,omitempty"`
 	Kind     string          `json:"kind,omitempty"`
-	// State is that of the instance that accepts a request soonest; [api.Gone] if there is none.
+	// State describes the instance that accepts a request soonest; [api.Gone]: none.
 	State api.State `json:"state"`
 	// Expected is 0 if an instance is awake, or the time is unknown.
 	Expected time.Duration `json:"expected,omitempty"`
