@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/api"
@@ -79,7 +80,7 @@ func (d Declaration) proves(token string, certificate *x509.Certificate) bool {
 	}
 	sum, ok := HashToken(token), 0
 	for _, h := range d.TokenHashes {
-		ok |= subtle.ConstantTimeCompare([]byte(sum), []byte(h))
+		ok |= subtle.ConstantTimeCompare([]byte(sum), []byte(strings.ToLower(h)))
 	}
 	return ok == 1
 }
