@@ -28,7 +28,7 @@ func preferences(h http.Header) (async bool, wait time.Duration) {
 			async = true
 		case "wait":
 			if n, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`)); err == nil && n > 0 {
-				wait = min(time.Duration(n)*time.Second, maxWait)
+				wait = min(time.Duration(n), maxWait/time.Second) * time.Second
 			}
 		}
 	}
