@@ -8,12 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
+	mrand "math/rand/v2"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
@@ -173,13 +174,7 @@ func (b *Bucket) repeat(bytes int64, do func(ctx context.Context, again bool) er
 			b.silent.Store(true)
 			return fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
-		jitter, _ := rand.Int(rand.Reader, big.NewInt(int64(wait))) // never fails
-		t := time.NewTimer(wait/2 + time.Duration(jitter.Int64()))
-		select {
-		case <-t.C:
-		case <-b.closing.Done():
-			t.Stop()
-		}
+		_ = bell.Sleep(b.closing, wait/2+mrand.N(wait)) // the next attempt fails if b is closed
 		wait = min(2*wait, 2*time.Second)
 	}
 }
