@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -71,14 +72,11 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 	if proxy == nil {
 		return dialTCP(ctx, address)
 	}
-	at := proxy.Host
-	if proxy.Port() == "" {
-		at = net.JoinHostPort(proxy.Hostname(), map[string]string{"https": "443"}[proxy.Scheme])
-		if proxy.Scheme != "https" {
-			at = net.JoinHostPort(proxy.Hostname(), "80")
-		}
+	port := "80"
+	if proxy.Scheme == "https" {
+		port = "443"
 	}
-	conn, err := dialTCP(ctx, at)
+	conn, err := dialTCP(ctx, net.JoinHostPort(proxy.Hostname(), cmp.Or(proxy.Port(), port)))
 	if err != nil {
 		return nil, fmt.Errorf("the proxy: %w", err)
 	}
