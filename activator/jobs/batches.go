@@ -256,6 +256,6 @@ func (s *Server) cancelJob(owner, id, prefix string) (store.Job, error) {
 		s.batches.hurry.add(owner, id)
 	}
 	s.mu.Unlock()
-	s.signalWork()
+	s.work.Ring()
 	return b, nil
 }

@@ -63,7 +63,7 @@ func (s *Server) startJobs(ctx context.Context, all *sync.WaitGroup) {
 				p.stopped(id)
 				p.gauge.Set(float64(len(p.running)))
 				s.mu.Unlock()
-				s.signalWork()
+				s.work.Ring()
 			})
 		}
 		p.gauge.Set(float64(len(p.running)))
@@ -146,7 +146,7 @@ func (s *Server) handleNews(n store.News) {
 	end(n.Cancelled, errCancelled)
 	end(n.Lost, errLost)
 	s.mu.Unlock()
-	s.signalWork()
+	s.work.Ring()
 }
 
 // createJob stores a caller's job and schedules it. tooMany is the error if the caller has too many, with their number.
@@ -187,7 +187,7 @@ func (s *Server) createJob(c activator.Caller, j store.Job, body []byte, window 
 		p.strangers[j.ID] = stranger
 	}
 	s.mu.Unlock()
-	s.signalWork()
+	s.work.Ring()
 	return j, nil
 }
 

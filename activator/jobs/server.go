@@ -18,6 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
@@ -97,7 +98,7 @@ type Server struct {
 	uploads       places
 	checks        places
 	lines         chan struct{} // a place for each line in flight
-	work          chan struct{} // one place, never closed; Run receives
+	work          bell.Bell     // for Run
 
 	began time.Time // when Run began; set before it starts anything
 
@@ -119,7 +120,7 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 		log = slog.New(slog.DiscardHandler)
 	}
 	b := &Server{cfg: cfg, store: s, front: front, log: log,
-		memory: memory{limit: cfg.Memory}, uploads: places{all: 64, each: 8}, checks: places{all: 4, each: 1}, lines: make(chan struct{}, linesAbreast), work: make(chan struct{}, 1)}
+		memory: memory{limit: cfg.Memory}, uploads: places{all: 64, each: 8}, checks: places{all: 4, each: 1}, lines: make(chan struct{}, linesAbreast), work: bell.New()}
 	var err error
 	if b.metrics, err = newMetrics(registry, s.Bytes); err != nil {
 		return nil, fmt.Errorf("register metrics of batches: %w", err)
@@ -354,13 +355,6 @@ func (s *Server) Run(ctx context.Context) {
 
 func (s *Server) unknownYet(code string) bool {
 	return code == api.CodeModelNotFound && time.Since(s.began) < s.cfg.Gathering
-}
-
-func (s *Server) signalWork() {
-	select {
-	case s.work <- struct{}{}:
-	default: // Run has not received the last one
-	}
 }
 
 func (s *Server) sweep() {

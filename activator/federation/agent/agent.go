@@ -162,7 +162,7 @@ func (a *Agent) Changed(name api.FunctionName) {
 	defer a.marking.Unlock()
 	for s := range a.live {
 		s.dirty[name] = true
-		s.nudge()
+		s.wake.Ring()
 	}
 }
 

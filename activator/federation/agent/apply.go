@@ -56,7 +56,7 @@ func (s *session) order(m protocol.Manifest) {
 	default:
 		s.applied = append(s.applied, protocol.Applied{Name: m.Name, Number: m.Number, Failed: protocol.FailureOf(
 			api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the cluster has %d other functions to create or remove", maxOrders))})
-		s.nudge()
+		s.wake.Ring()
 	}
 }
 

@@ -19,7 +19,7 @@ func (a *Agent) leave(drain time.Duration) {
 	a.leaving = true
 	for _, f := range a.fronts {
 		if f.session != nil {
-			f.session.nudge()
+			f.session.wake.Ring()
 		}
 	}
 	all := slices.Collect(maps.Keys(a.servers))

@@ -25,6 +25,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 // The Agent's mutex guards the fields of front that change.
@@ -49,7 +50,7 @@ type session struct {
 	source  uint64 // of the front door's operator, proved by its certificate
 	server  *protocol.LinkServer
 	end     context.CancelFunc
-	wake    chan struct{} // one place
+	wake    bell.Bell
 	done    chan struct{} // closed when the control stream has ended
 	silent  chan struct{} // closed after a second of silence
 	mute    sync.Once
@@ -70,13 +71,6 @@ type session struct {
 }
 
 func (s *session) called() string { return s.welcome.Front + " at " + s.f.at }
-
-func (s *session) nudge() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
 
 const (
 	pauseFirst = 50 * time.Millisecond
@@ -167,7 +161,7 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 		return nil, err
 	}
 	welcome.Owner += "@" + *proved.Load() // its own claim alone could be another front door's
-	s := &session{f: f, stream: stream, welcome: *welcome, source: route.Hash(*proved.Load()), wake: make(chan struct{}, 1), done: make(chan struct{}), silent: make(chan struct{}),
+	s := &session{f: f, stream: stream, welcome: *welcome, source: route.Hash(*proved.Load()), wake: bell.New(), done: make(chan struct{}), silent: make(chan struct{}),
 		dirty: map[api.FunctionName]bool{}, reported: map[api.FunctionName]protocol.Function{}, all: true, sent: map[uint64]time.Time{}, traces: map[api.FunctionName]string{}, heard: time.Now(),
 		orders: make(chan protocol.Manifest, maxOrders), end: cancel}
 	s.server = protocol.NewLinkServer(protocol.LinkHello{Agent: a.cfg.Cluster + "/" + a.cfg.Agent, Session: s.welcome.Session, Secret: s.welcome.Secret},
@@ -242,7 +236,7 @@ func (a *Agent) addSession(s *session) {
 	a.marking.Lock()
 	a.live[s] = true
 	a.marking.Unlock()
-	s.nudge()
+	s.wake.Ring()
 }
 
 func (s *session) run(ctx context.Context) {

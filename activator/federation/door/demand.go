@@ -146,7 +146,7 @@ func (f *state) divideDemand(fn *function) {
 		}
 		o.had = d.Waiting > 0
 		o.session.demand[fn.name] = d
-		o.session.nudge()
+		o.session.wake.Ring()
 	}
 }
 

@@ -215,7 +215,7 @@ func (f *Front) GoAway() {
 	f.ending = true
 	for _, s := range f.sessions {
 		s.goAway = true
-		s.nudge()
+		s.wake.Ring()
 	}
 }
 

@@ -107,7 +107,7 @@ func (f *Front) applyUpdate(s *session, up *protocol.Up) (err error) {
 		s.heard = time.Now()
 		if up.Beat > 0 {
 			s.beat, s.way = up.Beat, up.Way
-			s.nudge()
+			s.wake.Ring()
 			if (s.way - s.wayTold).Abs() >= route.SameWay/4 {
 				s.wayTold = s.way
 				f.markAgent(s)

@@ -107,10 +107,7 @@ func (f *Front) join(ctx context.Context, conn *tls.Conn) {
 		f.metrics.refused.Inc()
 		return
 	}
-	select {
-	case s.linked <- struct{}{}:
-	default:
-	}
+	s.linked.Ring()
 }
 
 func (f *Front) unlink(conn net.Conn) {

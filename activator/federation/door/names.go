@@ -189,7 +189,7 @@ func (f *state) reportRefusals() {
 			if !s.refusals[r] && len(s.refused) < maxDemands {
 				f.log.Warn("a cluster offers what it may not serve", "cluster", s.hello.Cluster, "function", r.Function, "reason", r.Reason)
 				s.refused = append(s.refused, r)
-				s.nudge()
+				s.wake.Ring()
 			}
 		}
 		s.refusals = all

@@ -308,7 +308,7 @@ func (f *state) sendManifest(fn *function, s *session) {
 func (f *state) sendOrder(fn *function, s *session, manifest string) (number uint64) {
 	f.seq++
 	s.orders = append(slices.DeleteFunc(s.orders, func(m protocol.Manifest) bool { return m.Name == fn.name }), protocol.Manifest{Name: fn.name, Number: f.seq, YAML: manifest})
-	s.nudge()
+	s.wake.Ring()
 	return f.seq
 }
 

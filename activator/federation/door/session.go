@@ -19,6 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 const (
@@ -43,10 +44,10 @@ type session struct {
 	hello      protocol.Hello
 	declared   Declaration
 	since      time.Time
-	wake       chan struct{} // one place
+	wake       bell.Bell
 	ended      chan struct{} // closed by end
-	linked     chan struct{} // one place
-	reason     string        // why it ended; written before ended is closed
+	linked     bell.Bell
+	reason     string // why it ended; written before ended is closed
 
 	once sync.Once
 	pool *protocol.Pool
@@ -90,13 +91,6 @@ func (s *session) end(reason string) {
 		s.reason = reason
 		close(s.ended)
 	})
-}
-
-func (s *session) nudge() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
 }
 
 // Control implements [protocol.Server].
@@ -157,7 +151,7 @@ func (f *Front) authenticate(stream protocol.ServerStream) (s *session, cluster 
 			"compare the cluster's name and token (--cluster, --cluster-token-file) with the front door's clusters.yaml", cluster)
 	}
 	return &session{pool: protocol.NewPool(f.unlink), id: rand.Text(), secret: rand.Text(), hello: *up.Hello, declared: c.Declaration, since: time.Now(), heard: time.Now(),
-		wake: make(chan struct{}, 1), ended: make(chan struct{}), linked: make(chan struct{}, 1), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}}, cluster, nil
+		wake: bell.New(), ended: make(chan struct{}), linked: bell.New(), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}}, cluster, nil
 }
 
 func (f *Front) addSession(s *session) error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 const (
@@ -28,7 +29,7 @@ type LinkServer struct {
 	lost     func()
 	http     http.Server
 	listener *Listener
-	changed  chan struct{} // capacity one; dialMissing receives
+	changed  bell.Bell // for dialMissing
 
 	mu       sync.Mutex // guards the fields below
 	conns    map[net.Conn]http.ConnState
@@ -43,7 +44,7 @@ type LinkServer struct {
 
 // NewLinkServer calls lost, which must not block, when the front door no longer accepts connections of the session.
 func NewLinkServer(hello LinkHello, dial func(context.Context) (net.Conn, error), lost func(), handler http.Handler) *LinkServer {
-	s := &LinkServer{hello: hello, dial: dial, lost: lost, listener: NewListener(&net.TCPAddr{}), changed: make(chan struct{}, 1), conns: map[net.Conn]http.ConnState{}, pause: pauseFirst, none: make(chan struct{})}
+	s := &LinkServer{hello: hello, dial: dial, lost: lost, listener: NewListener(&net.TCPAddr{}), changed: bell.New(), conns: map[net.Conn]http.ConnState{}, pause: pauseFirst, none: make(chan struct{})}
 	s.http = http.Server{MaxHeaderBytes: maxHeader, ConnState: s.connState, //nolint:gosec // no ReadHeaderTimeout: a connection is idle before its first request
 		Handler: api.InTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.ContentLength < 0 {
@@ -90,10 +91,7 @@ func (s *LinkServer) Keep(places int) {
 // The caller holds mu.
 func (s *LinkServer) signal() {
 	if s.missing() > 0 || s.ending {
-		select {
-		case s.changed <- struct{}{}:
-		default:
-		}
+		s.changed.Ring()
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
@@ -23,12 +24,12 @@ type Pool struct {
 	mu      sync.Mutex // guards the fields below
 	idle    []*localhttp.Conn
 	retired bool
-	more    chan struct{} // capacity one: a waiter that receives sends again if there are more
+	more    bell.Bell // a waiter rings again if there are more
 }
 
 // NewPool returns an empty pool. closed is called once with each connection that has ended.
 func NewPool(closed func(net.Conn)) *Pool {
-	p := &Pool{closed: closed, more: make(chan struct{}, 1)}
+	p := &Pool{closed: closed, more: bell.New()}
 	p.long = &http.Transport{MaxIdleConnsPerHost: -1, DisableCompression: true, MaxResponseHeaderBytes: int64(api.MaxAnswerHeader),
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			c, err := p.takeIdle(ctx)
@@ -56,16 +57,8 @@ func (p *Pool) putIdle(c *localhttp.Conn) bool {
 		return false
 	}
 	p.idle = append(p.idle, c)
-	p.signal()
+	p.more.Ring()
 	return true
-}
-
-// The caller holds mu.
-func (p *Pool) signal() {
-	select {
-	case p.more <- struct{}{}:
-	default:
-	}
 }
 
 func (p *Pool) nextIdle() (c *localhttp.Conn, retired bool) {
@@ -76,7 +69,7 @@ func (p *Pool) nextIdle() (c *localhttp.Conn, retired bool) {
 		p.idle = p.idle[:n]
 	}
 	if p.retired || len(p.idle) > 0 {
-		p.signal()
+		p.more.Ring()
 	}
 	return c, p.retired
 }
@@ -130,7 +123,7 @@ func (p *Pool) closeIdle(retire bool) {
 	p.mu.Lock()
 	idle := p.idle
 	p.idle, p.retired = nil, p.retired || retire
-	p.signal()
+	p.more.Ring()
 	p.mu.Unlock()
 	for _, c := range idle {
 		c.Close()
