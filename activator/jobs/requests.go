@@ -100,7 +100,9 @@ func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.C
 		s.awaitJob(waiting, store.Ref{Owner: l.Owner, ID: l.ID})
 		if answered, err := s.store.Job(l.Owner, l.ID); err == nil && answered.Done() {
 			w.Header().Set("Preference-Applied", "respond-async, wait="+strconv.Itoa(int(wait.Seconds())))
-			return s.writeAnswer(w, r, answered)
+			out := newTimed(w, r)
+			defer out.end()
+			return s.writeAnswer(out, r, answered)
 		}
 	}
 	w.Header().Set("Preference-Applied", "respond-async")

@@ -277,7 +277,9 @@ func writeJob[T any](w http.ResponseWriter, r *http.Request, err error, b store.
 }
 
 func (s *Server) withCaller(h handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		w := newTimed(out, r)
+		defer w.end()
 		c, err := s.front.Caller(r)
 		if err == nil && r.Method == http.MethodPost && !strings.HasSuffix(r.URL.Path, "/cancel") { // it stores something
 			err = s.front.Charge(r.Context(), c)

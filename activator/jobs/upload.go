@@ -176,7 +176,11 @@ type paced struct {
 }
 
 func newPaced(w http.ResponseWriter, r *http.Request, limit int64) *paced {
-	limited := http.MaxBytesReader(w, r.Body, limit)
+	own := w
+	if t, is := w.(*timed); is {
+		own = t.ResponseWriter // package net/http closes the connection of its own one after too many bytes
+	}
+	limited := http.MaxBytesReader(own, r.Body, limit)
 	p := &paced{in: limited, body: limited, control: http.NewResponseController(w), began: time.Now()}
 	r.Body = p
 	return p

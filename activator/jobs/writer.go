@@ -130,20 +130,11 @@ func (w *responseWriter) sendAnswer() {
 	if w.over {
 		err = tooLarge(w.k.maxAnswer)
 	} else if body, err = w.keepResponse(body); err == nil {
-		h, out := w.Header(), http.NewResponseController(w.w)
-		h.Set("Content-Length", strconv.Itoa(len(body)))
-		unread := relay.WriteDeadline{Timeout: writeTimeout, Buffered: relay.Buffered(w.r)}
-		defer unread.Clear(out)
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 		w.w.WriteHeader(w.status)
-		for len(body) > 0 {
-			part := body[:min(len(body), 32<<10)]
-			body = body[len(part):]
-			unread.Move(out, len(part))
-			_, err := w.w.Write(part)
-			if unread.Done(); err != nil {
-				return // the client has left
-			}
-		}
+		out := newTimed(w.w, w.r)
+		defer out.end()
+		_, _ = out.Write(body) // the client may have left
 		return
 	}
 	for _, name := range []string{"Content-Length", "Content-Encoding"} {
@@ -151,6 +142,33 @@ func (w *responseWriter) sendAnswer() {
 	}
 	api.WriteError(w.w, w.explainError(err))
 }
+
+// timed ends an answer that its client leaves unread for [writeTimeout].
+type timed struct {
+	http.ResponseWriter
+	out    *http.ResponseController
+	unread relay.WriteDeadline
+}
+
+func newTimed(w http.ResponseWriter, r *http.Request) *timed {
+	return &timed{w, http.NewResponseController(w), relay.WriteDeadline{Timeout: writeTimeout, Buffered: relay.Buffered(r)}}
+}
+
+func (t *timed) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+func (t *timed) Write(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		part := p[n:min(len(p), n+32<<10)]
+		t.unread.Move(t.out, len(part))
+		var wrote int
+		wrote, err = t.ResponseWriter.Write(part)
+		n += wrote
+	}
+	t.unread.Done()
+	return n, err
+}
+
+func (t *timed) end() { t.unread.Clear(t.out) }
 
 func (w *responseWriter) keepResponse(response []byte) ([]byte, error) {
 	output, _ := jsonfield.Find(response, "output")
