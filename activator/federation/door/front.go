@@ -314,9 +314,11 @@ func (f *Front) EmitOf(e api.Event) {
 	switch fn := f.functions[demand.Function]; {
 	case fn == nil:
 	case fn.far():
+		demand.At = time.Now()
 		if fn.theirs[demand.Activator] = demand; demand.Waiting == 0 {
 			delete(fn.theirs, demand.Activator)
 		}
+		fn.wakeAt(demand.At.Add(demandTTL))
 		f.demandChanged(fn)
 	case !f.cfg.SharesNear:
 		f.out = append(f.out, e)

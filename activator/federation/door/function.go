@@ -236,6 +236,13 @@ func (f *state) refresh(fn *function, now time.Time) {
 		fn.spec = spec
 		f.tell(func() { f.deps.Activator.PutFunction(spec) })
 	}
+	for who, d := range fn.theirs {
+		if end := d.At.Add(demandTTL); now.Before(end) {
+			fn.wakeAt(end)
+		} else {
+			delete(fn.theirs, who)
+		}
+	}
 	f.divideDemand(fn)
 	if fn.placed != nil {
 		f.place(fn, now)
