@@ -146,11 +146,8 @@ func patience(h http.Header, usual time.Duration) (time.Duration, error) {
 	return min(cmp.Or(d, usual), mostWindow), err
 }
 
-// headerTimeout is how long a client waits for the whole answer.
-const headerTimeout = "X-Request-Timeout"
-
 // dropped headers are those of the connection or the transport, and secrets that must not be on disk.
-var dropped = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Cookie", "Proxy-Authorization", "Prefer", headerTimeout, "Connection", "Keep-Alive",
+var dropped = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Cookie", "Proxy-Authorization", "Prefer", "X-Request-Timeout", "Connection", "Keep-Alive",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Accept-Encoding", "Expect", "X-Forwarded-For", "X-Request-Id"}
 
 func ownHeader(h http.Header) http.Header {

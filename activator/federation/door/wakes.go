@@ -21,8 +21,6 @@ type wakes struct {
 	parts   []api.WakeTrace // of autoscalers
 }
 
-func (w *wakes) list() []api.WakeTrace { return slices.Clone(w.records) }
-
 func (w *wakes) held(o api.WakeTrace) {
 	for _, part := range w.parts {
 		if part.Trace == o.Trace {

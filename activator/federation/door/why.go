@@ -41,7 +41,7 @@ func (f *Front) Far(name api.FunctionName) []admin.Far {
 			return nil
 		}
 		far := f.far(fn)
-		far.Why, far.Wakes = f.why(fn, time.Now()), fn.wakes.list()
+		far.Why, far.Wakes = f.why(fn, time.Now()), slices.Clone(fn.wakes.records)
 		return []admin.Far{far}
 	}
 	list := make([]admin.Far, 0, len(f.functions))
@@ -81,7 +81,11 @@ func (f *state) why(fn *function, now time.Time) (list []api.Decision) {
 		list = append(list, api.Decision{At: now, Function: fn.name, Instance: api.InstanceID(who), Action: action, Reason: reason})
 	}
 	if n := fn.waiting(); n > 0 {
-		reason := fmt.Sprintf("%s at front door %s", number(fn.demand.Waiting, "request waits", "requests wait"), f.cfg.Name)
+		waits := "requests wait"
+		if fn.demand.Waiting == 1 {
+			waits = "request waits"
+		}
+		reason := fmt.Sprintf("%d %s at front door %s", fn.demand.Waiting, waits, f.cfg.Name)
 		if n > fn.demand.Waiting {
 			reason += fmt.Sprintf(", %d at others", n-fn.demand.Waiting)
 		}
@@ -111,13 +115,6 @@ func (f *state) why(fn *function, now time.Time) (list []api.Decision) {
 		}
 	}
 	return list
-}
-
-func number(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 func (fn *function) oldest(now time.Time) time.Duration {
@@ -182,20 +179,18 @@ func (fn *function) barred(d Declaration) (why string) {
 }
 
 func (f *state) absent(fn *function, c *cluster) string {
-	state := "it has not joined since this front door began, " + ago(f.begun)
+	state := "it has not joined since this front door began, at " + clock(f.begun)
 	if c.last != nil {
 		state = "it is away since " + clock(c.lostAt)
 	}
 	if c.rejected.reason != "" {
-		state += "; it was refused " + ago(c.rejected.at) + ": " + c.rejected.reason
+		state += "; it was refused at " + clock(c.rejected.at) + ": " + c.rejected.reason
 	}
 	if !c.allows(fn.name) {
 		state += "; its declaration does not allow the function"
 	}
 	return state
 }
-
-func ago(t time.Time) string { return "at " + clock(t) }
 
 func clock(t time.Time) string { return t.Local().Format(time.TimeOnly) }
 
