@@ -17,11 +17,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// runRequest serves a request until it is answered, its time is up, or ctx ends.
 func (s *Server) runRequest(_, ctx context.Context, owner, id string) {
 	claim, err := s.store.Claim(owner, id, false)
 	if err == nil {
-		defer claim.Close() // unless it has ended, the next server takes it over
+		defer claim.Close() // if unfinished, the next server takes it over
 		err = s.serveClaim(ctx, claim)
 	}
 	switch {
@@ -70,8 +69,8 @@ func (s *Server) serveClaim(ctx context.Context, claim *store.Claim) error {
 	}
 }
 
-// untilAnswered returns the answer to a request, whatever its status. The error is the cause of ctx's end, without an
-// answer, or [errExpired], with an answer that reports it.
+// untilAnswered returns the answer to a request, whatever its status. The error is the cause of ctx's end, or
+// [errExpired], with an answer that reports it.
 func (s *Server) untilAnswered(ctx context.Context, claim *store.Claim, body io.ReaderAt) (answer, error) {
 	l := claim.Job()
 	var c activator.Caller
@@ -106,7 +105,7 @@ func (s *Server) untilAnswered(ctx context.Context, claim *store.Claim, body io.
 		case f == refused || s.unknownYet(code):
 			s.memory.release(a.charged)
 			refusals++
-			_ = bell.Sleep(mine, min(pause(refusals, after), 5*time.Second)) // the end of mine is checked above
+			_ = bell.Sleep(mine, min(pause(refusals, after), 5*time.Second)) // mine's end is checked above
 		case f == failed && failures+1 < attempts:
 			s.memory.release(a.charged)
 			failures++
@@ -120,7 +119,7 @@ func (s *Server) untilAnswered(ctx context.Context, claim *store.Claim, body io.
 	}
 }
 
-// watched is the body of a request, and records an error of a store that is unavailable for now.
+// watched is a request's body that records whether the store was unavailable.
 type watched struct {
 	in io.Reader
 
@@ -128,7 +127,6 @@ type watched struct {
 	err error
 }
 
-// Read implements [io.Reader].
 func (w *watched) Read(p []byte) (int, error) {
 	n, err := w.in.Read(p)
 	if store.Passing(err) {
@@ -139,10 +137,8 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer].
 func (w *watched) Close() error { return nil }
 
-// unavailable reports whether reading the body failed for now.
 func (w *watched) unavailable() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -157,7 +153,7 @@ func answerOf(e *api.Error) answer {
 	return k.answer
 }
 
-// keptHeader returns the header of an answer to keep: without fields of its connection or of that moment.
+// keptHeader returns the fields of an answer's header to keep.
 func keptHeader(h http.Header) http.Header {
 	out := http.Header{}
 	for name, v := range h {

@@ -10,7 +10,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// goesOn returns an error if a request can't continue from what it names.
 func (k *keeper) goesOn(owner string, q responseRequest) error {
 	if q.Conversation != "" {
 		_, err := k.findConversation(owner, q.Conversation)
@@ -20,18 +19,16 @@ func (k *keeper) goesOn(owner string, q responseRequest) error {
 	return noPrevious(err, q.Previous)
 }
 
-// Kept returns the body to store for a background request.
 func (q *responseRequest) Kept() []byte {
 	return jsonfield.Set(jsonfield.Delete(q.body, "background"), "store", []byte("true"))
 }
 
-// emptyResponse has a response's fields in their order, with the values that they have if the request does not set them.
+// emptyResponse has a response's fields in OpenAI's order.
 const emptyResponse = `{"id":"","object":"response","created_at":0,"status":"","background":true,"error":null,"incomplete_details":null,"instructions":null,` +
 	`"max_output_tokens":null,"model":"","output":[],"parallel_tool_calls":true,"previous_response_id":null,"reasoning":{"effort":null,"summary":null},"store":true,` +
 	`"temperature":null,"text":{"format":{"type":"text"}},"tool_choice":"auto","tools":[],"top_p":null,"truncation":"disabled","usage":null,"user":null,"metadata":{}}`
 
-// unfinished returns the response object for a request without an answer, or without one yet, with why if it failed. body is
-// the request's.
+// unfinished returns the response object for a request without an answer. body is the request's; why is set if it failed.
 func unfinished(l store.Job, body []byte, status string, why *api.Error) json.RawMessage {
 	r := jsonfield.Open([]byte(emptyResponse))
 	for _, name := range []string{"instructions", "max_output_tokens", "model", "parallel_tool_calls", "previous_response_id", "reasoning", "temperature", "text",
@@ -41,11 +38,11 @@ func unfinished(l store.Job, body []byte, status string, why *api.Error) json.Ra
 		}
 	}
 	set := func(name string, v any) {
-		raw, _ := json.Marshal(v) // of texts, or a number
+		raw, _ := json.Marshal(v)
 		r.Set(name, raw)
 	}
 	value, _ := jsonfield.Find(body, "conversation")
-	if id, _ := conversationIn(value); id != "" { // it was read before
+	if id, _ := conversationIn(value); id != "" { // checked when the request came
 		set("conversation", map[string]string{"id": id})
 	}
 	set("id", l.ID)
@@ -61,8 +58,7 @@ func unfinished(l store.Job, body []byte, status string, why *api.Error) json.Ra
 	return r.Bytes()
 }
 
-// KeepUnfinished stores a response without an answer for its request, with why if it failed. The errors are those of
-// [store.Store.KeepResponse].
+// KeepUnfinished stores a response without an answer. The errors are those of [store.Store.KeepResponse].
 func (k *keeper) KeepUnfinished(claim *store.Claim, body []byte, status string, why *api.Error) error {
 	j := claim.Job()
 	answer, err := json.Marshal(unfinished(j, body, status, why))

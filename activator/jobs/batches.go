@@ -61,7 +61,6 @@ type usage struct {
 	Total int64 `json:"total_tokens"`
 }
 
-// faults are the errors in an input.
 type faults struct {
 	Object string  `json:"object"`
 	Data   []fault `json:"data"`
@@ -153,7 +152,6 @@ func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, c activator
 	return writeJob(w, r, err, b, batchOf)
 }
 
-// newBatch stores a caller's batch and schedules it.
 func (s *Server) newBatch(c activator.Caller, b store.Batch, window time.Duration) (store.Job, error) {
 	return s.createJob(c, store.Job{Batch: b}, nil, window, s.cfg.MaxBatches, "%d batches have not ended, as many as may be: wait for one, or cancel it")
 }
@@ -162,7 +160,7 @@ func absent(param string) *api.Error {
 	return &api.Error{Status: http.StatusBadRequest, Param: param, Code: "missing_required_parameter", Message: "the field " + param + " is missing"}
 }
 
-// Bounds of metadata, as OpenAI's.
+// As at OpenAI.
 const (
 	maxPairs = 16
 	maxKey   = 64
@@ -204,13 +202,11 @@ func (q *wanted) check() (window, keep time.Duration, err error) {
 	return window, keep, err
 }
 
-// Bounds of a completion window.
 const (
 	leastWindow = time.Minute
 	mostWindow  = 30 * 24 * time.Hour
 )
 
-// parseWindow parses a completion window: a duration, such as OpenAI's 24h or 7d.
 func parseWindow(text string) (time.Duration, error) {
 	d, err := api.ParseDuration(text)
 	if err != nil || d < leastWindow || d > mostWindow {
@@ -236,7 +232,6 @@ func (s *Server) listBatches(w http.ResponseWriter, r *http.Request, c activator
 
 func jobID(b store.Job) string { return b.ID }
 
-// findJob returns a job whose id has a prefix.
 func (s *Server) findJob(owner, id, prefix string) (store.Job, error) {
 	if !strings.HasPrefix(id, prefix) {
 		return store.Job{}, store.ErrNotFound
@@ -244,7 +239,6 @@ func (s *Server) findJob(owner, id, prefix string) (store.Job, error) {
 	return s.store.Job(owner, id)
 }
 
-// cancelJob cancels a batch whose id has a prefix.
 func (s *Server) cancelJob(owner, id, prefix string) (store.Job, error) {
 	b, err := s.findJob(owner, id, prefix)
 	if err == nil {
@@ -262,6 +256,6 @@ func (s *Server) cancelJob(owner, id, prefix string) (store.Job, error) {
 		s.batches.hurry.add(owner, id)
 	}
 	s.mu.Unlock()
-	s.signalWork()
+	s.work.Ring()
 	return b, nil
 }

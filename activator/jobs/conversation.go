@@ -11,10 +11,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// CodePrevious is OpenAI's code for a missing previous response.
+// CodePrevious is OpenAI's.
 const CodePrevious = "previous_response_not_found"
 
-// response returns a response that has ended.
 func (k *keeper) response(owner, id string) (store.Job, error) {
 	r, err := k.store.Job(owner, id)
 	if err == nil && (!r.Done() || !store.IsResponse(id) && !store.IsTurn(id)) {
@@ -23,17 +22,17 @@ func (k *keeper) response(owner, id string) (store.Job, error) {
 	return r, err
 }
 
-// slackTurns is how many turns a conversation may have beyond its bound, since they are made at the same time.
+// slackTurns is how many turns a conversation may have beyond its bound: requests at the same time may each add one.
 const slackTurns = 100
 
-// turns returns the responses of a conversation up to the one with an id, the oldest first. If one of them is
-// missing, the error is store.ErrNotFound, and the result holds the later ones.
+// turns returns the responses of a conversation up to id, the oldest first. If one is missing, the error is
+// store.ErrNotFound, and the result holds the later ones.
 func (k *keeper) turns(owner, id string) ([]store.Job, error) {
 	var all []store.Job
 	size := int64(0)
 	var missing error
 	most, bytes := k.maxTurns, int64(maxConversation)
-	if store.IsTurn(id) { // bounded when turns are added; the last ones were added at once, or are large
+	if store.IsTurn(id) { // bounded when turns are added
 		most, bytes = most+slackTurns, 2*bytes
 	}
 	for id != "" {
@@ -58,8 +57,8 @@ func (k *keeper) turns(owner, id string) ([]store.Job, error) {
 	return all, missing
 }
 
-// conversation returns a conversation up to the response that a request continues from, inputs and outputs, as a JSON
-// array, and the ids of its responses. take charges for bytes before they are read.
+// conversation returns the inputs and outputs up to a response as a JSON array, and the responses' ids. take charges for
+// bytes before they are read.
 func (k *keeper) conversation(owner, previous string, take func(int64) error) (items []byte, ids []string, err error) {
 	turns, err := k.turns(owner, previous)
 	if err != nil {
@@ -87,7 +86,6 @@ func (k *keeper) conversation(owner, previous string, take func(int64) error) (i
 	return items, ids, nil
 }
 
-// noPrevious turns ErrNotFound into an error for the client.
 func noPrevious(err error, previous string) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return &api.Error{Status: http.StatusBadRequest, Param: "previous_response_id", Code: CodePrevious,

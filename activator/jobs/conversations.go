@@ -16,17 +16,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// conversations serves the paths of conversations.
 type conversations struct {
 	*keeper
 	front Front
 	reads places // of whole conversations
 }
 
-// mostNewItems bounds the items that one request adds to a conversation, as OpenAI's.
+// mostNewItems is OpenAI's bound of the items in one request.
 const mostNewItems = 20
 
-// conversationObject is a conversation, in the format of OpenAI's clients.
 type conversationObject struct {
 	ID       string            `json:"id"`
 	Object   string            `json:"object"`
@@ -42,7 +40,6 @@ func conversationOf(_ *http.Request, c store.Job) conversationObject {
 	return o
 }
 
-// findConversation returns a conversation.
 func (k *keeper) findConversation(owner, id string) (store.Job, error) {
 	c, err := k.store.Job(owner, id)
 	if err == nil && !strings.HasPrefix(id, store.PrefixConversation) {
@@ -51,7 +48,6 @@ func (k *keeper) findConversation(owner, id string) (store.Job, error) {
 	return c, err
 }
 
-// noConversation turns ErrNotFound into an error for the client.
 func noConversation(err error, id string) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return &api.Error{Status: http.StatusNotFound, Param: "conversation", Message: fmt.Sprintf("there is no conversation %.80q: it was deleted or has expired, or POST %s makes one", id, pathConversations)}
@@ -59,13 +55,12 @@ func noConversation(err error, id string) error {
 	return err
 }
 
-// conversationRequest is the body of a request about a conversation.
 type conversationRequest struct {
 	Items    json.RawMessage   `json:"items"`
 	Metadata map[string]string `json:"metadata"`
 }
 
-// readConversation reads a body, and checks it. Items is empty if there are none.
+// Items is nil if the body has none.
 func (s *conversations) readConversation(w http.ResponseWriter, r *http.Request, c activator.Caller) (q conversationRequest, err error) {
 	body, err := s.front.ReadBody(w, r, c)
 	if err != nil {
@@ -102,7 +97,6 @@ func (s *conversations) readConversation(w http.ResponseWriter, r *http.Request,
 	return q, checkMetadata(q.Metadata)
 }
 
-// checkItem returns an error for an item that no request could go on from.
 func checkItem(n int, item []byte) *api.Error {
 	var v struct {
 		ID, Type, Role string
@@ -170,8 +164,7 @@ func (s *conversations) deleteConversation(w http.ResponseWriter, r *http.Reques
 	return writeDeleted(w, err, had.ID, "conversation.deleted")
 }
 
-// whole returns a handler that reads whole conversations, which takes memory and time: a few at once, and fewer of one client, whose
-// limits count them.
+// whole limits a handler that reads whole conversations: a few run at once, and the client's limits count them.
 func (s *conversations) whole(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 		if err := s.reads.await(r.Context(), c.Client, 20*time.Millisecond); err != nil {
@@ -185,7 +178,7 @@ func (s *conversations) whole(h handler) handler {
 	}
 }
 
-// hasRoom returns an error if no turn of n bytes can be added to a conversation of so many.
+// hasRoom returns an error unless a conversation of so many turns can grow to n bytes.
 func (k *keeper) hasRoom(turns int, n int64) error {
 	switch {
 	case turns >= k.maxTurns:
@@ -196,7 +189,8 @@ func (k *keeper) hasRoom(turns int, n int64) error {
 	return nil
 }
 
-// fits returns a check that n bytes can be added after a turn. What is made already may go beyond the bounds, as far as turns reads.
+// fits returns a check that n bytes can be added after a turn. An answer that is made already may exceed the bounds, as
+// far as turns reads.
 func (k *keeper) fits(owner string, n int64, made bool) func(last string) error {
 	return func(last string) error {
 		before, err := k.turns(owner, last)
@@ -214,7 +208,6 @@ func (k *keeper) fits(owner string, n int64, made bool) func(last string) error 
 	}
 }
 
-// conversationItems returns a conversation with its items, the oldest first, and their ids.
 func (s *conversations) conversationItems(owner, id string) (c store.Job, ids []string, items []json.RawMessage, err error) {
 	c, err = s.findConversation(owner, id)
 	if err == nil && c.Previous != "" {
@@ -258,7 +251,6 @@ func (s *conversations) addItems(w http.ResponseWriter, r *http.Request, c activ
 	return writeItems(w, store.Query{Limit: mostNewItems, Oldest: true}, ids, items)
 }
 
-// findItem returns a conversation, the ids and items in it, and the index of the item in the path.
 func (s *conversations) findItem(r *http.Request, c activator.Caller) (had store.Job, items []json.RawMessage, at int, err error) {
 	had, ids, items, err := s.conversationItems(c.Owner(), r.PathValue("id"))
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// purposeBatch is the purpose of an input; the store's output files have the purpose batch_output.
 const purposeBatch = "batch"
 
 type fileObject struct {
@@ -65,7 +64,6 @@ func (s *Server) showFile(w http.ResponseWriter, r *http.Request, c activator.Ca
 	return err
 }
 
-// fileContent sends the body of a file, or the requested range of it.
 func (s *Server) fileContent(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	body, f, err := s.store.OpenFile(c.Owner(), r.PathValue("id"))
 	if err != nil {
@@ -73,7 +71,7 @@ func (s *Server) fileContent(w http.ResponseWriter, r *http.Request, c activator
 	}
 	defer body.Close()
 	h := w.Header()
-	h.Set("Content-Type", "application/octet-stream") // so that browsers don't render it
+	h.Set("Content-Type", "application/octet-stream") // browsers don't render it
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": f.Name}))
 	http.ServeContent(w, r, "", f.Created, body)
 	return nil
@@ -94,7 +92,6 @@ type deleted struct {
 	Deleted bool   `json:"deleted"`
 }
 
-// writeDeleted answers that a thing is deleted, unless that has failed.
 func writeDeleted(w http.ResponseWriter, err error, id, object string) error {
 	if err == nil {
 		api.WriteJSON(w, http.StatusOK, deleted{ID: id, Object: object, Deleted: true})
@@ -102,7 +99,6 @@ func writeDeleted(w http.ResponseWriter, err error, id, object string) error {
 	return err
 }
 
-// maxJSON bounds the body of a request about batches.
 const maxJSON = 64 << 10
 
 func readJSON(w http.ResponseWriter, r *http.Request, v any) error {

@@ -7,8 +7,8 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 )
 
-// gate divides a model's spare slots evenly among the batches with lines for it, so that the first one does not take
-// them all. It is safe for concurrent use. The zero value is empty.
+// gate divides a model's spare slots evenly among the batches with lines for it. It is safe for concurrent use. The zero
+// value is empty.
 type gate struct {
 	mu     sync.Mutex // guards models, and what the members have
 	models map[string]map[*batchLines]struct{}
@@ -19,10 +19,9 @@ type batchLines struct {
 	model    string
 	deadline time.Time // of the batch
 	left     int       // lines without a result
-	behind   int       // of these, lines sent in the background
+	behind   int       // of these, sent in the background
 }
 
-// addBatch adds a batch's lines.
 func (g *gate) addBatch(model string, deadline time.Time, left int) *batchLines {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -37,7 +36,6 @@ func (g *gate) addBatch(model string, deadline time.Time, left int) *batchLines 
 	return m
 }
 
-// removeBatch removes m, which has no more lines in the background.
 func (g *gate) removeBatch(m *batchLines) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -47,15 +45,13 @@ func (g *gate) removeBatch(m *batchLines) {
 	}
 }
 
-// lineAnswered records that a line of m has its result.
 func (g *gate) lineAnswered(m *batchLines) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m.left--
 }
 
-// linesBefore returns how many lines of the model must be answered for all of m's to be: those of batches with no later
-// deadline.
+// linesBefore returns how many lines of the model are due no later than m's.
 func (g *gate) linesBefore(m *batchLines) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -67,7 +63,6 @@ func (g *gate) linesBefore(m *batchLines) (n int) {
 	return n
 }
 
-// admitLines admits up to want more lines of m to the background, and returns how many.
 func (g *gate) admitLines(m *batchLines, room activator.Room, want int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,7 +70,7 @@ func (g *gate) admitLines(m *batchLines, room activator.Room, want int) int {
 	for other := range all {
 		behind += other.behind
 	}
-	// Lines that were just admitted may not have their slots yet.
+	// Admitted lines may not have their slots yet.
 	free := min(room.Free, room.Slots-behind) - reserved(room.Slots)
 	share := (max(free, 0) + behind + len(all) - 1) / len(all)
 	n := max(0, min(want, free, share-m.behind))
@@ -83,14 +78,13 @@ func (g *gate) admitLines(m *batchLines, room activator.Room, want int) int {
 	return n
 }
 
-// lineLeft removes a line of m from the background.
 func (g *gate) lineLeft(m *batchLines) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m.behind--
 }
 
-// reserved returns how many slots stay free for clients that wait for their answers.
+// reserved returns how many slots stay free for clients that wait.
 func reserved(slots int) int {
 	if slots <= 1 {
 		return 0

@@ -16,26 +16,22 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// line is the position and the model of a line of an input.
 type line struct {
 	at    int64
 	size  int32
 	model int32 // index in input.models
 }
 
-// input is a valid input.
 type input struct {
 	lines  []line
 	models []string
 }
 
-// maxFaults bounds the reported errors of an input, and maxFault the message of one, in bytes.
 const (
 	maxFaults = 100
 	maxFault  = 256
 )
 
-// request is a line of an input.
 type request struct {
 	ID     *string         `json:"custom_id"`
 	Method *string         `json:"method"`
@@ -43,7 +39,6 @@ type request struct {
 	Body   json.RawMessage `json:"body"`
 }
 
-// maxID bounds a custom_id.
 const maxID = 512
 
 type checker struct {
@@ -60,12 +55,12 @@ func newChecker(endpoint string, cfg Config) *checker {
 	return &checker{cfg: cfg, endpoint: endpoint, models: map[string]int32{}, seed: maphash.MakeSeed(), ids: map[uint64]int{}}
 }
 
-// check reads a whole input and returns its errors, by line. It keeps none of its text.
+// check reads a whole input, and returns its errors by line. It keeps none of its text.
 func check(r io.Reader, endpoint string, cfg Config) (input, []store.Fault, error) {
 	c := newChecker(endpoint, cfg)
 	var at, next int64
 	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 0, min(64<<10, cfg.MaxLine+2)), cfg.MaxLine+2) // two more for the end of the line
+	lines.Buffer(make([]byte, 0, min(64<<10, cfg.MaxLine+2)), cfg.MaxLine+2) // and the end of the line
 	lines.Split(func(data []byte, end bool) (int, []byte, error) {
 		n, token, err := bufio.ScanLines(data, end)
 		if token != nil {
@@ -78,7 +73,7 @@ func check(r io.Reader, endpoint string, cfg Config) (input, []store.Fault, erro
 	for lines.Scan() && len(c.faults) < maxFaults {
 		number++
 		text := lines.Bytes()
-		if mark := []byte("\ufeff"); number == 1 && bytes.HasPrefix(text, mark) { // a byte order mark, which some editors write
+		if mark := []byte("\ufeff"); number == 1 && bytes.HasPrefix(text, mark) { // a byte order mark
 			text, at = text[len(mark):], at+int64(len(mark))
 		}
 		if len(bytes.TrimSpace(text)) == 0 {
@@ -106,7 +101,6 @@ func (c *checker) addFault(code string, line int, param, format string, args ...
 	c.faults = append(c.faults, store.Fault{Code: code, Line: line, Param: param, Message: strings.ToValidUTF8(text[:min(len(text), maxFault)], "")})
 }
 
-// checkLine checks a line that is not blank.
 func (c *checker) checkLine(number int, at int64, text []byte) {
 	var q request
 	if err := json.Unmarshal(text, &q); err != nil {
@@ -129,7 +123,6 @@ func (c *checker) checkLine(number int, at int64, text []byte) {
 	}
 }
 
-// checkBody checks the request of a line, by the front door's rules.
 func (c *checker) checkBody(number int, at int64, text []byte, q *request) {
 	asked, bad := parse.JSON(jsonfield.Open(q.Body))
 	switch {

@@ -14,15 +14,14 @@ import (
 
 const (
 	maxTurns        = 500      // of the conversation that a request continues
-	maxConversation = 32 << 20 // bytes of the inputs and outputs of a conversation that a request continues
+	maxConversation = 32 << 20 // of a conversation's inputs and outputs, in bytes
 	// writeTimeout is how long a client may leave an answer unread.
 	writeTimeout = time.Minute
 )
 
-// keeper stores OpenAI's responses for clients that retrieve them later (store: true), and continues from stored ones
-// (previous_response_id) and from conversations. Package store keeps them, visible only to their owner. It stands in front of the handler of
-// /v1/responses: Rouse's translation, or a model server that has the API itself. The package comment has the life of a
-// request. It is safe for concurrent use and starts no goroutines.
+// keeper stores OpenAI's responses (store: true), and continues from stored ones (previous_response_id) and from
+// conversations. It stands in front of the handler of /v1/responses. It is safe for concurrent use and starts no
+// goroutines.
 type keeper struct {
 	maxAnswer, maxTurns int // bytes of a stored answer or of one event of a stream; responses of a conversation
 
@@ -31,25 +30,23 @@ type keeper struct {
 	count func(result string)
 }
 
-// newKeeper returns a keeper. count counts the results of storing responses: "kept", or "failed" if the store failed.
+// count counts "kept", or "failed" if the store failed.
 func newKeeper(maxAnswer int, s *store.Store, log *slog.Logger, count func(result string)) *keeper {
 	return &keeper{maxAnswer: maxAnswer, maxTurns: maxTurns, store: s, log: log, count: count}
 }
 
-// turn is a request whose response is stored, or that continues from a stored one.
 type turn struct {
 	responseRequest
-	// Owner is the response's owner.
 	Owner string
-	// Claim is the claim of a request that is answered later, whose id the response gets; nil: a direct request. The
-	// claimed request is done once the response is stored.
+	// Claim is the claim of a background request, whose id the response gets; nil: a direct request. Storing the response
+	// ends the claimed request.
 	Claim *store.Claim
-	// Take charges the body's account for n more bytes; nil: not charged.
+	// Take charges for n more bytes of memory; nil: not charged.
 	Take func(n int64) error
 }
 
-// Serve serves a turn with next, and stores the response if requested. It returns an error, without writing anything,
-// if next was not called. It blocks as long as next, and then until the response is on disk.
+// Serve serves a turn with next, and stores the response if requested. If it returns an error, it has written nothing and
+// not called next. It blocks until the response is on disk.
 func (k *keeper) Serve(w http.ResponseWriter, r *http.Request, t turn, next http.Handler) error {
 	input, err := t.items()
 	if err != nil {
@@ -79,7 +76,7 @@ func (k *keeper) Serve(w http.ResponseWriter, r *http.Request, t turn, next http
 			return err
 		}
 		out.kept.Previous, out.before = "", nil
-		if t.Store { // with all that was before: the conversation's turns are its own
+		if t.Store { // with all before it: the conversation's turns are its own
 			if so != nil {
 				out.whole = join(so, input)
 			}
@@ -107,7 +104,6 @@ func (k *keeper) Serve(w http.ResponseWriter, r *http.Request, t turn, next http
 	return nil
 }
 
-// setFields sets the fields of a response that the model server can't know.
 func (t *turn) setFields(response []byte, id string) []byte {
 	set := func(name string, v any) {
 		raw, _ := json.Marshal(v) // of strings, or a bool

@@ -16,12 +16,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// unavailable returns the error for a request that needs an unavailable store.
 func unavailable() *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, "storage_unavailable", "%v: try again", store.ErrUnavailable).WithRetryAfter(retry)
 }
 
-// retry is the Retry-After while the store is unavailable.
 const retry = 5 * time.Second
 
 // Show answers with a response that has ended. If it returns an error, it has written nothing; store.ErrNotFound: it was
@@ -35,13 +33,12 @@ func (k *keeper) Show(w http.ResponseWriter, kept store.Job) error {
 	return nil
 }
 
-// Bounds of a list of items, as OpenAI's.
+// As at OpenAI.
 const (
 	usualItems = 20
 	mostItems  = 100
 )
 
-// itemPage is a list of items, in the format of OpenAI's clients.
 type itemPage struct {
 	Object string            `json:"object"`
 	Data   []json.RawMessage `json:"data"`
@@ -62,8 +59,8 @@ func Oldest(v url.Values) (bool, error) {
 	}
 }
 
-// Items answers with a response's input: with the conversation that it continues, as far as that still exists. If it
-// returns an error, it has written nothing; store.ErrNotFound: there is no such response.
+// Items answers with a response's input and the conversation before it, as far as that still exists. If it returns an
+// error, it has written nothing.
 func (k *keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string) error {
 	q, err := query(r.URL.Query(), usualItems, mostItems)
 	if err != nil {
@@ -79,7 +76,6 @@ func (k *keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string)
 	return writeItems(w, q, ids, items)
 }
 
-// writeItems answers with a part of a list.
 func writeItems(w http.ResponseWriter, q store.Query, ids []string, items []json.RawMessage) error {
 	if !q.Oldest {
 		slices.Reverse(ids)
@@ -100,7 +96,7 @@ func writeItems(w http.ResponseWriter, q store.Query, ids []string, items []json
 	return nil
 }
 
-// itemsOf returns the items of a response's input, the oldest first, and their ids; with output, those of its output, too.
+// itemsOf returns the items of a response's input, and of its output if withOutput, with their ids, the oldest first.
 func (k *keeper) itemsOf(owner, id string, withOutput bool) (ids []string, items []json.RawMessage, err error) {
 	turns, err := k.turns(owner, id)
 	if err != nil && (!errors.Is(err, store.ErrNotFound) || len(turns) == 0) {
@@ -128,14 +124,14 @@ func (k *keeper) itemsOf(owner, id string, withOutput bool) (ids []string, items
 	return ids, items, nil
 }
 
-// namedItems returns the items of a turn's parts as a list has them, and their ids, other ones for those that are seen already.
+// namedItems returns the items of a turn's parts with ids that are not in seen, and adds them there.
 func namedItems(turn string, seen map[string]bool, parts ...[]byte) (ids []string, items []json.RawMessage, err error) {
 	_, name, _ := strings.Cut(turn, "_")
 	for _, part := range parts {
 		if err := jsonfield.Items(part, func(item []byte) bool {
 			own := fmt.Sprintf("%s_%d", name, len(ids))
 			id, said := listItem(item, own)
-			if seen[id] { // the client has said it again
+			if seen[id] { // the client has repeated it
 				id = "item_" + own
 				said = jsonfield.Set(said, "id", []byte(`"`+id+`"`))
 			}
@@ -149,7 +145,7 @@ func namedItems(turn string, seen map[string]bool, parts ...[]byte) (ids []strin
 	return ids, items, nil
 }
 
-// listItem returns an item in the form of a list: with its type, an id, and content in parts.
+// listItem completes an item: with its type, an id, and content in parts.
 func listItem(item []byte, name string) (id string, said []byte) {
 	said = bytes.Clone(item)
 	var read struct {
@@ -188,5 +184,5 @@ func listItem(item []byte, name string) (id string, said []byte) {
 	return read.ID, said
 }
 
-// prefixes are the prefixes of items' ids, as at OpenAI.
+// prefixes of items' ids, as at OpenAI.
 var prefixes = map[string]string{"message": "msg_", "function_call": "fc_", "function_call_output": "fc_", "reasoning": "rs_"}

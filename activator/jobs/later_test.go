@@ -131,6 +131,10 @@ func TestLaterWaits(t *testing.T) {
 		if w := b.later("a", `{"model":"m"}`, "Prefer", "wait=10"); w.Code != http.StatusAccepted || time.Since(began) != 10*time.Second {
 			t.Errorf("got %d after %s", w.Code, time.Since(began))
 		}
+		b.front.answer = echo(30 * time.Second)
+		if w := b.later("a", `{"model":"m"}`, "Prefer", "wait=9223372037"); w.Code != http.StatusOK { // nanoseconds overflow
+			t.Errorf("after a long wait: %d %s", w.Code, w.Body)
+		}
 	})
 }
 

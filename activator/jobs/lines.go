@@ -31,7 +31,7 @@ func (r *run) sendLines(ctx context.Context) {
 	}
 }
 
-// reserveLine reserves a place among the lines in flight, and memory, for a model's next line, if available.
+// reserveLine reserves a place in flight and memory for a model's next line.
 func (r *run) reserveLine(w *work) bool {
 	if !r.s.memory.reserve(r.lineMemory(w.pending[0])) {
 		return false
@@ -45,18 +45,17 @@ func (r *run) reserveLine(w *work) bool {
 	}
 }
 
-// usualAnswer is the memory reserved for an answer in advance, so that answers don't block each other from
-// completing.
+// usualAnswer is the memory reserved for an answer in advance, or answers could block each other from completing.
 const usualAnswer = 64 << 10
 
 func (s *Server) usualAnswerMemory() int64 { return min(usualAnswer, int64(s.cfg.MaxAnswer)) }
 
-// lineMemory returns the memory for a line in flight: its text, its body, the sent request, and the usual answer.
+// lineMemory is for a line's text, its body, the sent request, and the usual answer.
 func (r *run) lineMemory(n int) int64 { return 3*int64(r.places[n].size) + r.s.usualAnswerMemory() }
 
 // sendableLines returns how many lines of a model may be sent now, and whether in the background.
 //
-//  1. The model does not exist or the caller may not use it: a few, whose answers report that.
+//  1. The caller may not use the model: a few, whose answers report that.
 //  2. The batch is due: as many as the instances have slots, as ordinary demand.
 //  3. Otherwise the spare slots of awake instances.
 func (r *run) sendableLines(w *work, now time.Time) (n int, background bool) {
@@ -75,14 +74,14 @@ func (r *run) sendableLines(w *work, now time.Time) (n int, background bool) {
 	return r.s.gate.admitLines(w.inGate, room, len(w.pending)), true // 3
 }
 
-// sendLine sends the next line of a model. The caller has reserved room for it.
+// sendLine sends the next line of a model; [run.reserveLine] has reserved room.
 func (r *run) sendLine(ctx context.Context, w *work, background bool) {
 	n := w.pending[0]
 	w.pending = w.pending[1:]
 	w.flying++
 	r.flying++
 	at := r.places[n]
-	go func() { // ends when its outcome is received, and all are: see finishFlying
+	go func() { // ends when its outcome is received, see finishFlying
 		o := outcome{work: w, line: n, background: background}
 		began := time.Now()
 		r.s.attemptLine(ctx, r, at, &o)
@@ -111,7 +110,6 @@ func (s *Server) attemptLine(ctx context.Context, r *run, at line, o *outcome) {
 		header: http.Header{"Content-Type": {"application/json"}}, body: io.NopCloser(bytes.NewReader(q.Body)), size: int64(len(q.Body)), paid: s.usualAnswerMemory()})
 }
 
-// handleOutcome handles the outcome of an attempt: a result, or the line waits again.
 func (r *run) handleOutcome(o outcome) {
 	w := o.work
 	w.flying--
@@ -144,7 +142,6 @@ func (r *run) handleOutcome(o outcome) {
 	r.addResult(w, o.result(r))
 }
 
-// retryLine puts a line back, before those that were not sent.
 func (r *run) retryLine(w *work, o outcome, f fate, code string, after time.Duration) {
 	w.pending = append([]int{o.line}, w.pending...)
 	wait := pause(w.refusals, after)
@@ -165,7 +162,6 @@ func (r *run) retryLine(w *work, o outcome, f fate, code string, after time.Dura
 	}
 }
 
-// addResult stores the result of a line.
 func (r *run) addResult(w *work, res store.Result) {
 	w.left--
 	r.left--

@@ -8,14 +8,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// memory bounds the total of bodies and answers in progress. It is safe for concurrent use.
+// memory bounds the bodies and answers in progress, in bytes. It is safe for concurrent use.
 type memory struct {
 	limit int64
 	mu    sync.Mutex // guards used
 	used  int64
 }
 
-// reserve takes n bytes, and reports whether they were available.
 func (m *memory) reserve(n int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -26,7 +25,7 @@ func (m *memory) reserve(n int64) bool {
 	return true
 }
 
-// add takes n bytes even if none are left: a result has to be kept until it is recorded.
+// add takes n bytes even beyond the limit: a result has to be kept until it is recorded.
 func (m *memory) add(n int64) { m.release(-n) }
 
 func (m *memory) release(n int64) {
@@ -35,8 +34,7 @@ func (m *memory) release(n int64) {
 	m.used -= n
 }
 
-// places bounds what clients do at once, all of them together and each. It is safe for concurrent use. The zero value
-// has no places.
+// places bounds what clients do at once, in total and each. It is safe for concurrent use. The zero value has no places.
 type places struct {
 	all, each int
 	mu        sync.Mutex // guards the fields below
@@ -44,7 +42,7 @@ type places struct {
 	by        map[string]int
 }
 
-// take takes a place for a client, and reports whether one was free. The client gives it back with give.
+// take reports whether a place was free. The client returns it with give.
 func (p *places) take(client string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +57,7 @@ func (p *places) take(client string) bool {
 	return true
 }
 
-// await takes a place once one is free, looking at each poll. The error is the cause of ctx's end if that comes first.
+// await polls for a place. The error is the cause of ctx's end.
 func (p *places) await(ctx context.Context, client string, poll time.Duration) error {
 	for !p.take(client) {
 		if err := bell.Sleep(ctx, poll); err != nil {

@@ -17,7 +17,7 @@ import (
 
 const endpointMessages = "/v1/messages"
 
-// usualWindow is the completion window of such a batch, as at Anthropic.
+// usualWindow is Anthropic's completion window.
 const usualWindow = 24 * time.Hour
 
 type messagesObject struct {
@@ -33,7 +33,7 @@ type messagesObject struct {
 	Results  *string        `json:"results_url"`
 }
 
-// messagesCounts are the counts of its lines. Until it has ended, all count as processing, as at Anthropic.
+// Until the batch has ended, all its lines count as processing, as at Anthropic.
 type messagesCounts struct {
 	Processing int `json:"processing"`
 	Succeeded  int `json:"succeeded"`
@@ -73,7 +73,6 @@ func messagesOf(r *http.Request, b store.Job) messagesObject {
 	return o
 }
 
-// createMessages creates a batch. Its requests go straight to disk, as lines like uploaded ones.
 func (s *Server) createMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	window, err := patience(r.Header, usualWindow)
 	if err != nil {
@@ -94,7 +93,7 @@ func (s *Server) createMessages(w http.ResponseWriter, r *http.Request, c activa
 	return writeJob(w, r, err, b, messagesOf)
 }
 
-// Bounds of a list of message batches, as Anthropic's.
+// As at Anthropic.
 const (
 	usualMessages = 20
 	mostMessages  = 1000
@@ -125,7 +124,6 @@ func (s *Server) listMessages(w http.ResponseWriter, r *http.Request, c activato
 	return nil
 }
 
-// messageResults sends the results of the requests, in the order of their answers.
 func (s *Server) messageResults(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	b, err := s.findJob(c.Owner(), r.PathValue("id"), store.PrefixMessages)
 	switch {
@@ -151,7 +149,7 @@ func (s *Server) messageResults(w http.ResponseWriter, r *http.Request, c activa
 	}
 	w.Header().Set("Content-Type", "application/x-jsonl")
 	w.Header().Set("Content-Length", strconv.FormatInt(b.OutBytes+b.ErrBytes, 10))
-	_, _ = io.Copy(w, io.MultiReader(parts...)) // the client may have left: nothing to do about it
+	_, _ = io.Copy(w, io.MultiReader(parts...)) // the client may have left
 	return nil
 }
 
@@ -169,7 +167,6 @@ func (s *Server) deleteMessages(w http.ResponseWriter, r *http.Request, c activa
 	return err
 }
 
-// dropInput deletes the requests of a message batch that has ended: nothing else uses them.
 func (s *Server) dropInput(b store.Job) {
 	if !b.Messages {
 		return
@@ -184,7 +181,6 @@ type messageResult struct {
 	Result any    `json:"result"`
 }
 
-// messageText returns the line of an answered request: with a message, or with an error.
 func messageText(id string, ok bool, body []byte) []byte {
 	if ok {
 		return text(messageResult{id, struct {
@@ -206,7 +202,6 @@ func errored(id string, body []byte) []byte {
 	}{"errored", raw(body)}})
 }
 
-// messageFailure returns the line of a request that was not answered.
 func messageFailure(id, code, message string) []byte {
 	switch code {
 	case "batch_cancelled":

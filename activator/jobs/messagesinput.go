@@ -19,8 +19,7 @@ type messageRequest struct {
 
 var messageID = lazyregexp.New(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// readMessages reads the requests of a batch and writes them as lines. It returns their number. It holds one of them
-// in memory at a time.
+// readMessages writes the requests of a batch as lines, and returns their number. It holds one at a time in memory.
 func (s *Server) readMessages(in io.Reader, out io.Writer) (int, error) {
 	limited := &limited{in: in, most: int64(s.cfg.MaxLine), left: int64(s.cfg.MaxLine)}
 	dec := json.NewDecoder(limited)
@@ -58,7 +57,6 @@ func (s *Server) readMessages(in io.Reader, out io.Writer) (int, error) {
 	return n, nil
 }
 
-// checkMessage reads one request, checks it by the front door's rules, and writes it as a line.
 func (c *checker) checkMessage(dec *json.Decoder, n int, out io.Writer) error {
 	var q messageRequest
 	where := fmt.Sprintf("requests.%d", n)
@@ -94,14 +92,12 @@ func (c *checker) checkMessage(dec *json.Decoder, n int, out io.Writer) error {
 	return err
 }
 
-// limited is a body that bounds the length of each request in it. The decoder's read-ahead counts for the next
-// request.
+// limited bounds the length of each request in a body. The decoder's read-ahead counts for the next request.
 type limited struct {
 	in         io.Reader
 	most, left int64
 }
 
-// Read implements [io.Reader].
 func (l *limited) Read(p []byte) (int, error) {
 	if l.left < 0 {
 		return 0, api.BadRequest("requests", "a request is too long: want %d bytes at most", l.most)
@@ -111,7 +107,6 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wrongBatch explains an error of a body's JSON, and returns others as they are.
 func wrongBatch(err error) error {
 	if wrong := api.Explain(err); wrong != err {
 		return api.BadRequest("requests", "the body: %v: want {\"requests\": [{\"custom_id\": …, \"params\": {…}}]}", wrong)

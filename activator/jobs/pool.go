@@ -16,19 +16,19 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// pool holds the known jobs of a kind: batches, or requests. The server's mu guards it.
+// pool holds the known jobs of a kind: batches, or requests. Server.mu guards it.
 type pool struct {
 	waiting lineup
 	hurry   lineup              // batches cancelled before they ran
 	running map[string]*running // by id
-	// most bounds the running jobs, and each those of one owner.
+	// most bounds the running jobs, each those of one owner.
 	most, each int
-	// run works on a job until it has ended or ctx ends. mine ends with ctx, or earlier if the job is cancelled or lost.
+	// run works on a job until it has ended or ctx ends. mine ends earlier if the job is cancelled or lost.
 	run   func(ctx, mine context.Context, owner, id string)
-	gauge prometheus.Gauge // the running jobs
-	// awaited are the jobs that a client waits for. Their channels are closed once they are no longer known.
+	gauge prometheus.Gauge
+	// awaited are jobs that a client waits for. stopped closes their channels.
 	awaited map[string]chan struct{}
-	// strangers are the addresses that left the jobs here that have not stopped, without a key.
+	// strangers are the addresses of clients without a key, by their unfinished job.
 	strangers map[string]string
 }
 
@@ -36,13 +36,11 @@ func newPool(most, each int, run func(ctx, mine context.Context, owner, id strin
 	return pool{most: most, each: each, run: run, gauge: gauge, running: map[string]*running{}, awaited: map[string]chan struct{}{}, strangers: map[string]string{}}
 }
 
-// running is a job in progress.
 type running struct {
 	owner  string
 	cancel context.CancelCauseFunc
 }
 
-// poolOf returns the pool of a job.
 func (s *Server) poolOf(id string) *pool {
 	if store.IsBatch(id) {
 		return &s.batches
@@ -50,7 +48,6 @@ func (s *Server) poolOf(id string) *pool {
 	return &s.requests
 }
 
-// startJobs starts the jobs that may run now.
 func (s *Server) startJobs(ctx context.Context, all *sync.WaitGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,14 +63,13 @@ func (s *Server) startJobs(ctx context.Context, all *sync.WaitGroup) {
 				p.stopped(id)
 				p.gauge.Set(float64(len(p.running)))
 				s.mu.Unlock()
-				s.signalWork()
+				s.work.Ring()
 			})
 		}
 		p.gauge.Set(float64(len(p.running)))
 	}
 }
 
-// nextJob removes and returns the job to start next, if there is one.
 func (p *pool) nextJob() (owner, id string, ok bool) {
 	if owner, id, ok = p.hurry.next(nil, 1); !ok && len(p.running) < p.most { // those in a hurry end at once
 		owner, id, ok = p.waiting.next(p.running, p.each)
@@ -81,7 +77,6 @@ func (p *pool) nextJob() (owner, id string, ok bool) {
 	return owner, id, ok
 }
 
-// stopped tells the client that waits for a job.
 func (p *pool) stopped(id string) {
 	delete(p.strangers, id)
 	if c := p.awaited[id]; c != nil {
@@ -90,7 +85,6 @@ func (p *pool) stopped(id string) {
 	}
 }
 
-// awaitJob waits until a job of this server has stopped, or ctx ends.
 func (s *Server) awaitJob(ctx context.Context, j store.Ref) {
 	s.mu.Lock()
 	p := s.poolOf(j.ID)
@@ -110,7 +104,6 @@ func (s *Server) awaitJob(ctx context.Context, j store.Ref) {
 	}
 }
 
-// endRequest ends a request that was deleted or taken from its claim.
 func (s *Server) endRequest(owner, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +114,6 @@ func (s *Server) endRequest(owner, id string) {
 	}
 }
 
-// unfinished returns the number of an owner's jobs.
 func (p *pool) unfinished(owner string) int {
 	n := len(p.waiting.of[owner]) + len(p.hurry.of[owner])
 	for _, r := range p.running {
@@ -132,14 +124,13 @@ func (p *pool) unfinished(owner string) int {
 	return n
 }
 
-// addWaiting adds a job to the waiting ones, unless it is known: the store may report it before or after its creator does.
+// addWaiting adds a job unless it is known: the store may report it before its creator does.
 func (p *pool) addWaiting(j store.Ref) {
 	if p.running[j.ID] == nil && !p.hurry.has(j) && !p.waiting.has(j) {
 		p.waiting.add(j.Owner, j.ID)
 	}
 }
 
-// handleNews handles the store's news: new work, and work that is no longer ours.
 func (s *Server) handleNews(n store.News) {
 	s.mu.Lock()
 	for _, j := range n.Free {
@@ -155,11 +146,10 @@ func (s *Server) handleNews(n store.News) {
 	end(n.Cancelled, errCancelled)
 	end(n.Lost, errLost)
 	s.mu.Unlock()
-	s.signalWork()
+	s.work.Ring()
 }
 
-// createJob stores a caller's job and schedules it, unless the caller has too many. tooMany is the error then, with their
-// number.
+// createJob stores a caller's job and schedules it. tooMany is the error if the caller has too many, with their number.
 func (s *Server) createJob(c activator.Caller, j store.Job, body []byte, window time.Duration, most int, tooMany string) (store.Job, error) {
 	j.Owner = c.Owner()
 	s.mu.Lock()
@@ -176,7 +166,7 @@ func (s *Server) createJob(c activator.Caller, j store.Job, body []byte, window 
 				its++
 			}
 		}
-		if its >= max(most/8, 1) { // of what all clients without a key may have
+		if its >= max(most/8, 1) { // a share of what all clients without a key may have
 			n, most = its, its
 		}
 	}
@@ -197,14 +187,13 @@ func (s *Server) createJob(c activator.Caller, j store.Job, body []byte, window 
 		p.strangers[j.ID] = stranger
 	}
 	s.mu.Unlock()
-	s.signalWork()
+	s.work.Ring()
 	return j, nil
 }
 
-// lineup holds waiting ids by owner. The zero value is empty. The owner of the lineup guards it.
+// lineup holds waiting ids by owner. The zero value is empty.
 type lineup struct{ of map[string][]string }
 
-// add appends ids to their owner's.
 func (l *lineup) add(owner string, ids ...string) {
 	if l.of == nil {
 		l.of = map[string][]string{}
@@ -214,7 +203,6 @@ func (l *lineup) add(owner string, ids ...string) {
 
 func (l *lineup) has(r store.Ref) bool { return slices.Contains(l.of[r.Owner], r.ID) }
 
-// remove removes an id, and reports whether it was there.
 func (l *lineup) remove(owner, id string) bool {
 	k := slices.Index(l.of[owner], id)
 	if k < 0 {
@@ -226,8 +214,8 @@ func (l *lineup) remove(owner, id string) bool {
 	return true
 }
 
-// next removes and returns the first id of the owner with the fewest running, if fewer than most. Among such owners
-// the oldest id wins: ids grow with time. False: none.
+// next removes and returns the first id of the owner with the fewest running, if fewer than most. Among such owners the
+// oldest id wins: ids grow with time.
 func (l *lineup) next(running map[string]*running, most int) (owner, id string, ok bool) {
 	busy := map[string]int{}
 	for _, r := range running {

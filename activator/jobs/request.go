@@ -9,29 +9,24 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// responsesPath is the path of requests for responses.
 const responsesPath = "/v1/responses"
 
-// responseRequest holds the relevant fields of a request for a response.
 type responseRequest struct {
-	// Store means that the response is stored, and Background that its client does not wait for it.
+	// Background means that the client does not wait for it.
 	Store, Background bool
-	// Stream means that it is streamed.
-	Stream bool
-	// Previous is the id of the response that it continues from; empty: none.
-	Previous string
-	// Conversation is the id of the conversation that it continues and is added to; empty: none.
-	Conversation string
+	Stream            bool
+	Previous          string
+	Conversation      string
 
 	body  []byte
 	input []byte // the raw field; nil: missing
 }
 
-// responseFields are the fields that may occur only once, and in one spelling.
+// These fields may occur only once, and in one spelling.
 var responseFields = []string{"store", "previous_response_id", "background", "input", "stream", "conversation"}
 
-// readResponseRequest parses a body. asks is false if the body is no JSON object or uses nothing of this package: it is then passed
-// on unchanged. An error is an *[api.Error]. The body must not change while the Request is used.
+// readResponseRequest parses a body, which q refers to. asks is false if it is no JSON object or uses nothing of this
+// package: it is passed on unchanged. An error is an *[api.Error].
 func readResponseRequest(body []byte) (q responseRequest, asks bool, err error) {
 	fields := map[string][]byte{}
 	watch := jsonfield.Watch{Names: responseFields}
@@ -54,7 +49,7 @@ func readResponseRequest(body []byte) (q responseRequest, asks bool, err error) 
 			return responseRequest{}, false, api.BadRequest(name, "%s is %.40s: want %s", name, value, map[bool]string{true: "the id of a response", false: "true or false"}[name == "previous_response_id"])
 		}
 	}
-	if store.IsTurn(q.Previous) { // no response, though it is kept as one
+	if store.IsTurn(q.Previous) { // no response, though it is stored as one
 		return responseRequest{}, false, noPrevious(store.ErrNotFound, q.Previous)
 	}
 	if q.Conversation, err = conversationIn(fields["conversation"]); err != nil {
@@ -70,7 +65,6 @@ func readResponseRequest(body []byte) (q responseRequest, asks bool, err error) 
 	return q, q.Store || q.Background || q.Previous != "" || q.Conversation != "", nil
 }
 
-// conversationIn returns the id in the field conversation, which is the id or an object with it; empty: none.
 func conversationIn(value []byte) (id string, err error) {
 	var object struct{ ID string }
 	if len(value) == 0 || string(value) != `""` && json.Unmarshal(value, &id) == nil { // null is no error
@@ -82,7 +76,6 @@ func conversationIn(value []byte) (id string, err error) {
 	return object.ID, nil
 }
 
-// items returns the input's items as a JSON array; a text becomes one user message.
 func (q *responseRequest) items() ([]byte, error) {
 	switch v := bytes.TrimSpace(q.input); {
 	case len(v) == 0 || string(v) == "null":
@@ -96,7 +89,6 @@ func (q *responseRequest) items() ([]byte, error) {
 	}
 }
 
-// bodyToSend returns the body for the next handler, with the conversation so far before the items of input, a JSON array.
 func (q *responseRequest) bodyToSend(so []byte, input []byte) []byte {
 	body := q.body
 	if so != nil {
@@ -118,7 +110,6 @@ func join(a, b []byte) []byte {
 	return append(append(out, b...), ']')
 }
 
-// inner returns the text between the brackets of an array.
 func inner(array []byte) []byte {
 	array = bytes.TrimSpace(array)
 	return bytes.TrimSpace(array[1 : len(array)-1])

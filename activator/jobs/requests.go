@@ -19,8 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// preferences parses Prefer (RFC 7240): whether an answer later is preferred, and how long the client would wait
-// first.
+// preferences parses Prefer (RFC 7240): whether to answer later, and how long the client would wait first.
 func preferences(h http.Header) (async bool, wait time.Duration) {
 	for part := range strings.SplitSeq(strings.Join(h.Values("Prefer"), ","), ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
@@ -29,14 +28,13 @@ func preferences(h http.Header) (async bool, wait time.Duration) {
 			async = true
 		case "wait":
 			if n, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`)); err == nil && n > 0 {
-				wait = min(time.Duration(n)*time.Second, maxWait)
+				wait = min(time.Duration(n), maxWait/time.Second) * time.Second
 			}
 		}
 	}
 	return async, wait
 }
 
-// maxWait bounds how long a client may wait before it is told to come back.
 const maxWait = time.Minute
 
 func asksLater(h http.Header) bool {
@@ -44,7 +42,6 @@ func asksLater(h http.Header) bool {
 	return async
 }
 
-// laterObject is a client's view of a request that is answered later.
 type laterObject struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
@@ -54,8 +51,8 @@ type laterObject struct {
 	URL     string `json:"url"`
 }
 
-// askLater accepts a request whose client does not wait. next serves requests to other paths, and those that would be
-// refused at once anyway: its answer then gives the reason.
+// askLater accepts a request whose client does not wait. next gets requests to other paths, and those that it would
+// refuse at once.
 func (s *Server) askLater(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	if path, _ := api.FindPath("", r.URL.Path); path.Model == "" {
 		next.ServeHTTP(w, r)
@@ -80,7 +77,7 @@ func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.C
 		return err
 	}
 	defer body.Release()
-	again := func() { // refuses it, with next's reason
+	again := func() { // let next refuse it, with its reason
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body.Bytes())), int64(body.Len())
 		r.Header.Del("Prefer")
 		next.ServeHTTP(w, r)
@@ -103,7 +100,9 @@ func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.C
 		s.awaitJob(waiting, store.Ref{Owner: l.Owner, ID: l.ID})
 		if answered, err := s.store.Job(l.Owner, l.ID); err == nil && answered.Done() {
 			w.Header().Set("Preference-Applied", "respond-async, wait="+strconv.Itoa(int(wait.Seconds())))
-			return s.writeAnswer(w, r, answered)
+			out := newTimed(w, r)
+			defer out.end()
+			return s.writeAnswer(out, r, answered)
 		}
 	}
 	w.Header().Set("Preference-Applied", "respond-async")
@@ -111,7 +110,7 @@ func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.C
 	return nil
 }
 
-// keepRequest stores a request and schedules it. id is the id of the response that it asks for; empty: a new id.
+// keepRequest takes the id of the response asked for; empty: a new one.
 func (s *Server) keepRequest(r *http.Request, c activator.Caller, id string, body []byte, patience time.Duration) (store.Job, error) {
 	header := ownHeader(r.Header)
 	if n := sizeOf(header); n > maxHeader {
@@ -124,7 +123,6 @@ func (s *Server) keepRequest(r *http.Request, c activator.Caller, id string, bod
 	return s.createJob(c, j, body, patience, s.cfg.MaxLater, "%d requests wait for their answers, as many as may be: try again")
 }
 
-// ask extracts the model from a body. A stream can't be answered later.
 func ask(r *http.Request, body []byte) (model string, bad *api.Error) {
 	path, _ := api.FindPath("", r.URL.Path)
 	var asked parse.Request
@@ -143,21 +141,15 @@ func ask(r *http.Request, body []byte) (model string, bad *api.Error) {
 	return asked.Model, bad
 }
 
-// patience returns how long a request may go without an answer.
 func patience(h http.Header, usual time.Duration) (time.Duration, error) {
 	d, err := activator.TimeLimit(h)
 	return min(cmp.Or(d, usual), mostWindow), err
 }
 
-// headerTimeout is the activator's header for how long a client waits for the whole answer.
-const headerTimeout = "X-Request-Timeout"
-
-// dropped are headers that are not stored: those of the connection or the answer's transport, and secrets that must
-// not be on disk.
-var dropped = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Cookie", "Proxy-Authorization", "Prefer", headerTimeout, "Connection", "Keep-Alive",
+// dropped headers are those of the connection or the transport, and secrets that must not be on disk.
+var dropped = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Cookie", "Proxy-Authorization", "Prefer", "X-Request-Timeout", "Connection", "Keep-Alive",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Accept-Encoding", "Expect", "X-Forwarded-For", "X-Request-Id"}
 
-// ownHeader returns the header to store with a request.
 func ownHeader(h http.Header) http.Header {
 	h = h.Clone()
 	for _, name := range dropped {
@@ -166,7 +158,6 @@ func ownHeader(h http.Header) http.Header {
 	return h
 }
 
-// maxHeader bounds the stored header.
 const maxHeader = 8 << 10
 
 func sizeOf(h http.Header) (n int) {
@@ -181,7 +172,6 @@ func sizeOf(h http.Header) (n int) {
 // comeBack is the Retry-After while there is no answer.
 const comeBack = time.Second
 
-// writePending answers that there is no answer yet.
 func writePending(w http.ResponseWriter, l store.Job) {
 	url := pathAsync + "/" + l.ID
 	h := w.Header()
@@ -203,7 +193,6 @@ func (s *Server) showLater(w http.ResponseWriter, r *http.Request, c activator.C
 	return s.writeAnswer(w, r, l)
 }
 
-// writeAnswer sends the stored answer: its status, header and body.
 func (s *Server) writeAnswer(w http.ResponseWriter, r *http.Request, l store.Job) error {
 	body, err := s.store.OpenAnswer(l)
 	if err != nil {
@@ -215,13 +204,11 @@ func (s *Server) writeAnswer(w http.ResponseWriter, r *http.Request, l store.Job
 	h.Set("Content-Length", strconv.FormatInt(l.Answer.Bytes, 10))
 	w.WriteHeader(l.Code)
 	if r.Method != http.MethodHead {
-		_, _ = io.Copy(w, body) // the client may have left: nothing to do about it
+		_, _ = io.Copy(w, body) // the client may have left
 	}
 	return nil
 }
 
-// deleteRequest returns a handler that deletes a request with its answer, or a response, whose id has a prefix. A running one is
-// ended.
 func (s *Server) deleteRequest(prefix, object string) handler {
 	return func(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 		owner, id := c.Owner(), r.PathValue("id")

@@ -16,20 +16,17 @@ type resultLine struct {
 	Error    *lineFailed `json:"error"`
 }
 
-// response is the answer to a line, whatever its status.
 type response struct {
 	Status  int             `json:"status_code"`
 	Request string          `json:"request_id"`
 	Body    json.RawMessage `json:"body"`
 }
 
-// lineFailed is why a line has no answer.
 type lineFailed struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
 
-// requestID returns the id of a line's request, for its result and the access log.
 func (r *run) requestID(n int) string {
 	return fmt.Sprintf("batch_req_%s_%d", strings.TrimPrefix(r.id, "batch_"), n+1)
 }
@@ -51,7 +48,6 @@ func (o *outcome) result(r *run) store.Result {
 	return res
 }
 
-// failure returns the result of a line that has no answer.
 func (o *outcome) failure(r *run, code, message string) store.Result {
 	if r.messages {
 		return store.Result{Line: o.line, Text: messageFailure(o.id, code, message)}
@@ -59,15 +55,15 @@ func (o *outcome) failure(r *run, code, message string) store.Result {
 	return store.Result{Line: o.line, Text: text(resultLine{ID: r.requestID(o.line), CustomID: o.id, Error: &lineFailed{Code: code, Message: message}})}
 }
 
-// raw returns a body for use within a line: as compact JSON, or as a string if it is no JSON. It replaces what is not UTF-8:
-// many clients could not read the whole file.
+// raw returns a body as compact JSON, or as a string if it is no JSON. It replaces invalid UTF-8, which many clients
+// can't read.
 func raw(body []byte) json.RawMessage {
 	body = bytes.ToValidUTF8(body, []byte("\ufffd"))
 	var one bytes.Buffer
 	if json.Compact(&one, body) == nil && one.Len() > 0 {
 		return one.Bytes()
 	}
-	quoted, _ := json.Marshal(string(body)) // strings always marshal
+	quoted, _ := json.Marshal(string(body))
 	return quoted
 }
 

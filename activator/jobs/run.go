@@ -13,44 +13,43 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// retryStore is the interval of attempts to record results while the store is full or unavailable.
+// retryStore is the interval of attempts while the store is full or unavailable.
 const retryStore = 5 * time.Second
 
-// run is a running batch. It belongs to the batch's goroutine.
+// run is a running batch. Its goroutine owns it.
 type run struct {
 	s        *Server
 	claim    *store.Claim
 	caller   activator.Caller
 	input    store.Body
-	places   []line // positions of all lines
+	places   []line
 	models   []*work
 	results  chan outcome // from the goroutines of lines in flight, one each; the run receives all of them
 	flying   int
 	left     int // lines without a result
 	deadline time.Time
 	window   time.Duration
-	id, path string // of the batch; the path that its lines request
-	messages bool   // it is one of Anthropic's
+	id, path string
+	messages bool // Anthropic's
 	log      *slog.Logger
 
 	unsaved []store.Result
-	saving  []store.Result // being recorded by a goroutine, which alone uses the claim meanwhile
-	saved   chan error     // its result: sent once for each; received by the run before it uses the claim
-	last    time.Time      // when results were last recorded
-	full    time.Time      // when the store was full or unavailable; zero: the last attempt succeeded
+	saving  []store.Result // its goroutine alone uses the claim
+	saved   chan error     // one result for each saving; received before the run uses the claim
+	last    time.Time      // of the last recording
+	full    time.Time      // when the store was full or unavailable; zero: it works
 }
 
-// mostUnsaved is how many unrecorded results stop the sending of lines.
+// mostUnsaved unrecorded results stop the sending of lines.
 const mostUnsaved = 2000
 
-// work is a batch's lines for one model.
 type work struct {
 	model    string
-	inGate   *batchLines // in the gate; nil: not in it
-	pending  []int       // waiting lines
+	inGate   *batchLines // nil: not in the gate
+	pending  []int
 	tries    map[int]int
 	left     int       // lines without a result
-	flying   int       // of these, lines in flight
+	flying   int       // of left, those in flight
 	after    time.Time // when the next may be sent
 	refusals int       // consecutive ones
 }
@@ -62,11 +61,11 @@ type outcome struct {
 	background bool
 	took       time.Duration
 	answer     answer
-	ended      bool  // its context has ended: a line without an answer by then has no result
+	ended      bool  // a line without an answer by then has no result
 	err        error // the line can't be read
 }
 
-// runBatch runs a batch to its end, or until ctx ends. mine ends with ctx, or earlier if the batch is cancelled.
+// runBatch runs a batch to its end, or until ctx ends. mine ends earlier if the batch is cancelled.
 func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 	claim, err := s.store.Claim(owner, id, false)
 	if errors.Is(err, store.ErrState) || errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrHeld) {
@@ -101,13 +100,13 @@ func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 	}
 }
 
-// runToEnd runs the lines, and returns the batch's final status. After an error the batch continues another time.
+// runToEnd returns the final status. After an error, the batch continues another time.
 func (r *run) runToEnd(ctx, mine context.Context) (status string, faults []store.Fault, err error) {
 	b := r.claim.Job()
 	if err := json.Unmarshal(b.Caller, &r.caller); err != nil {
 		return "", nil, fmt.Errorf("read its caller: %w", err)
 	}
-	if b.Status == store.Cancelling && b.Total == 0 { // cancelled before it was read
+	if b.Status == store.Cancelling && b.Total == 0 { // before it was read
 		return store.Cancelled, nil, nil
 	}
 	faults, err = r.openInput(mine)
@@ -134,8 +133,7 @@ func (r *run) runToEnd(ctx, mine context.Context) (status string, faults []store
 	return store.Completed, nil, err
 }
 
-// openInput opens and checks the input, once it is the owner's turn: a check takes a core, and the memory of its
-// longest lines. faults are its errors. The error is the cause of ctx's end if that comes first.
+// openInput checks the input, once it is the owner's turn: a check takes a core, and the memory of its longest lines.
 func (r *run) openInput(ctx context.Context) (faults []store.Fault, err error) {
 	s, c, b := r.s, r.claim, r.claim.Job()
 	if err := s.checks.await(ctx, b.Owner, s.cfg.Poll); err != nil {
@@ -183,10 +181,8 @@ func (r *run) openInput(ctx context.Context) (faults []store.Fault, err error) {
 	})
 }
 
-// errExpired is the cause when a batch's time is up.
 var errExpired = errors.New("its completion window is over")
 
-// runLines sends lines and records their results until none is left, or ctx or the batch's time ends.
 func (r *run) runLines(ctx context.Context) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, r.deadline, errExpired)
 	defer cancel()
@@ -221,8 +217,8 @@ func (r *run) runLines(ctx context.Context) error {
 	return r.finishFlying(context.Cause(ctx))
 }
 
-// finishFlying waits for the lines in flight, if any, whose context has ended, and for the recording in progress. It returns
-// err, or the error of recording.
+// finishFlying waits for the lines in flight, whose context has ended, and for the recording in progress. It returns err,
+// or the error of recording.
 func (r *run) finishFlying(err error) error {
 	for r.flying > 0 {
 		r.handleOutcome(<-r.results)
@@ -240,7 +236,6 @@ func (r *run) finishFlying(err error) error {
 	return err
 }
 
-// handleOutcomes handles the available outcomes without waiting, so that many are recorded at once.
 func (r *run) handleOutcomes() {
 	for r.flying > 0 {
 		select {
@@ -252,11 +247,9 @@ func (r *run) handleOutcomes() {
 	}
 }
 
-// enough is how many results are recorded without waiting for others.
+// enough results are recorded without waiting for others.
 const enough = 500
 
-// startRecording starts recording the available results, unless that is in progress: many at once, while other lines are
-// answered.
 func (r *run) startRecording() {
 	switch {
 	case r.saving != nil, len(r.unsaved) == 0, !r.full.IsZero() && time.Since(r.full) < retryStore, len(r.unsaved) < enough && time.Since(r.last) < r.s.cfg.Gather:
@@ -266,8 +259,7 @@ func (r *run) startRecording() {
 	go func(results []store.Result) { r.saved <- r.claim.Record(results) }(r.saving) // ends when the run receives
 }
 
-// handleRecorded handles the result of recording. If the store is full, the results wait for a while, and nothing is sent
-// meanwhile.
+// handleRecorded handles the result of recording. While the store is full, nothing is sent.
 func (r *run) handleRecorded(err error) error {
 	if err == nil {
 		r.s.releaseResults(r.saving)
@@ -282,7 +274,6 @@ func (r *run) handleRecorded(err error) error {
 	return nil
 }
 
-// waitForStore stops the recording of results for a while.
 func (r *run) waitForStore(err error) {
 	if r.full.IsZero() {
 		r.log.Error("batch waits for the store", "error", err)
@@ -290,14 +281,12 @@ func (r *run) waitForStore(err error) {
 	r.full = time.Now()
 }
 
-// releaseResults releases the memory of results.
 func (s *Server) releaseResults(results []store.Result) {
 	for _, res := range results {
 		s.memory.release(int64(len(res.Text)))
 	}
 }
 
-// recordNow records the available results now, and keeps them after an error.
 func (r *run) recordNow() error {
 	if len(r.unsaved) == 0 {
 		return nil
@@ -310,7 +299,7 @@ func (r *run) recordNow() error {
 	return err
 }
 
-// recordAll records all results as soon as there is room for them, or returns the cause of ctx's end.
+// recordAll records all results once there is room, or returns the cause of ctx's end.
 func (r *run) recordAll(ctx context.Context) error {
 	for {
 		err := r.recordNow()
@@ -333,10 +322,8 @@ func (r *run) leaveGate() {
 	}
 }
 
-// abandonAtOnce is how many abandoned lines are recorded at once.
 const abandonAtOnce = 1000
 
-// failPending gives the remaining lines an error as their result.
 func (r *run) failPending(ctx context.Context, code, message string) error {
 	for _, w := range r.models {
 		for _, n := range w.pending {
@@ -363,7 +350,7 @@ func (r *run) failPending(ctx context.Context, code, message string) error {
 	return r.recordAll(ctx)
 }
 
-// readInput reads a part of the input, and waits while the store is unavailable. A passing error means that ctx has ended.
+// readInput waits while the store is unavailable. A passing error means that ctx has ended.
 func (r *run) readInput(ctx context.Context, p []byte, at int64) error {
 	for {
 		_, err := r.input.ReadAt(p, at)
@@ -373,7 +360,6 @@ func (r *run) readInput(ctx context.Context, p []byte, at int64) error {
 	}
 }
 
-// finishBatch creates the files of a batch that has ended.
 func (r *run) finishBatch(ctx context.Context, status string, faults []store.Fault) error {
 	if err := r.recordAll(ctx); err != nil {
 		return err

@@ -20,40 +20,35 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// answer is the answer of one attempt.
 type answer struct {
 	status int // 0: none, it was cut
 	header http.Header
 	body   []byte
 	large  bool // it exceeded the limit
-	short  bool // no memory was left for it, or its request could not be read now
-	// charged is its memory, which its holder must release.
+	short  bool // no memory was left for it, or its request could not be read
+	// charged is memory that the holder must release.
 	charged int64
 }
 
-// kept stores an answer. It belongs to the goroutine that serves the request.
+// kept stores an answer. One goroutine owns it.
 type kept struct {
 	answer
 	limit  int
 	memory *memory // nil: not charged
-	paid   int64   // the memory reserved before the answer came
+	paid   int64   // reserved before the answer came
 	buf    bytes.Buffer
 }
 
-// errTooMuch ends an answer that exceeds the limit or the available memory.
 var errTooMuch = errors.New("the answer is larger than what is kept")
 
-// Header implements [http.ResponseWriter].
 func (k *kept) Header() http.Header { return k.header }
 
-// WriteHeader implements [http.ResponseWriter].
 func (k *kept) WriteHeader(status int) {
 	if k.status == 0 && status >= http.StatusOK {
 		k.status = status
 	}
 }
 
-// Write implements [http.ResponseWriter].
 func (k *kept) Write(p []byte) (int, error) {
 	k.WriteHeader(http.StatusOK)
 	if k.buf.Len()+len(p) > k.limit {
@@ -70,25 +65,23 @@ func (k *kept) Write(p []byte) (int, error) {
 	return k.buf.Write(p)
 }
 
-// FlushError, SetReadDeadline and SetWriteDeadline support [http.ResponseController]: there is no slow client.
+// For [http.ResponseController]: there is no slow client.
 func (k *kept) FlushError() error                { return nil }
 func (k *kept) SetReadDeadline(time.Time) error  { return nil }
 func (k *kept) SetWriteDeadline(time.Time) error { return nil }
 
-// sent is a request to be sent for a caller.
 type sent struct {
 	caller activator.Caller
 	terms  activator.Terms
-	id     string // of the request
+	id     string
 	uri    string
 	header http.Header
 	body   io.ReadCloser
 	size   int64
-	paid   int64        // the memory reserved for the answer
-	claim  *store.Claim // its id becomes the stored response's; nil: a new id
+	paid   int64        // reserved for the answer
+	claim  *store.Claim // the stored response gets its id; nil: a new id
 }
 
-// serveRequest sends a request and stores its answer. It blocks until the answer or ctx has ended.
 func (s *Server) serveRequest(ctx context.Context, q sent) (a answer) {
 	at, err := url.ParseRequestURI(q.uri)
 	if err != nil { // it was valid when it was read
@@ -107,7 +100,7 @@ func (s *Server) serveRequest(ctx context.Context, q sent) (a answer) {
 		defer func() {
 			switch v := recover(); v {
 			case nil:
-			case http.ErrAbortHandler: // the answer was cut
+			case http.ErrAbortHandler: // cut
 				k.status = 0
 			default:
 				panic(v)
@@ -119,20 +112,20 @@ func (s *Server) serveRequest(ctx context.Context, q sent) (a answer) {
 	return k.answer
 }
 
-// fate is the outcome of an attempt.
+// fate says whether to repeat an attempt.
 type fate int
 
 const (
-	final   fate = iota // the answer is the result
-	refused             // no instance has seen it: it is sent again while there is time
-	failed              // an instance failed at it: it is sent again a limited number of times
+	final   fate = iota
+	refused      // no instance has seen it: retried while there is time
+	failed       // an instance failed at it: retried a few times
 )
 
 // refusals are the codes of requests that no instance has seen and that may be accepted later.
 var refusals = []string{api.CodeBusy, api.CodeHoldFull, queue.CodeHoldTimeout, keys.CodeRateLimit, api.CodeAsleep, api.CodeLoading, api.CodeDraining,
 	api.CodeShutdown, api.CodeNoCapacity, keys.CodeNoIssuer}
 
-// judge returns what follows an attempt, and how long to wait before the next one, if the answer specifies it.
+// after is the wait that the answer asks for.
 func judge(a answer) (f fate, code string, after time.Duration) {
 	switch {
 	case a.large:
@@ -164,12 +157,10 @@ func judge(a answer) (f fate, code string, after time.Duration) {
 	return failed, code, after
 }
 
-// pause returns the wait before the nth attempt, at least after.
 func pause(n int, after time.Duration) time.Duration {
 	return min(max(after, 250*time.Millisecond<<min(n, 7)), time.Minute)
 }
 
-// tokensOf returns the tokens reported in an answer.
 func tokensOf(body []byte) store.Tokens {
 	type details struct {
 		Cached    int64 `json:"cached_tokens"`
@@ -195,7 +186,7 @@ func tokensOf(body []byte) store.Tokens {
 		Cached: u.PromptDetails.Cached + u.InputDetails.Cached, Reasoning: u.CompletionDetails.Reasoning + u.OutputDetails.Reasoning}
 }
 
-// held returns how long a request was held before it was sent, from its Server-Timing.
+// held returns how long a request was held before it was sent.
 func held(h http.Header) time.Duration {
 	rest, found := strings.CutPrefix(h.Get("Server-Timing"), "hold;dur=")
 	if !found {

@@ -18,41 +18,41 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Config sets limits. Zero fields have the defaults that they name.
+// Config sets limits, of bytes if not said otherwise. Zero fields have their defaults.
 type Config struct {
-	// MaxFile bounds a file, in bytes. Default 200 MiB, as at OpenAI.
+	// MaxFile defaults to 200 MiB, as at OpenAI.
 	MaxFile int64
 	// MaxLines bounds the lines of a batch. Default 50,000, as at OpenAI.
 	MaxLines int
-	// MaxLine bounds a line, in bytes. Default 8 MiB.
+	// MaxLine defaults to 8 MiB.
 	MaxLine int
 	// MaxModels bounds the models in a batch. Default 100.
 	MaxModels int
-	// MaxAnswer bounds a stored answer, in bytes. Default 32 MiB.
+	// MaxAnswer bounds a stored answer. Default 32 MiB.
 	MaxAnswer int
-	// MaxBatches bounds an owner's unfinished batches, and MaxLater its unanswered requests. Default 200 and 10,000.
+	// MaxBatches bounds an owner's unfinished batches, MaxLater its unanswered requests. Default 200 and 10,000.
 	MaxBatches, MaxLater int
-	// Active bounds the batches that run or wait for instances at once. Default 128. One owner may have an eighth of it.
+	// Active bounds the running batches. Default 128. One owner may have an eighth of it.
 	Active int
-	// Memory bounds the total bodies and answers in progress, in bytes; it must suffice for one. Default 256 MiB.
+	// Memory bounds the bodies and answers in progress. Default 256 MiB.
 	Memory int64
-	// Gathering is how long after the start models of other clusters may still be unknown. 0: all are known.
+	// Gathering is how long after the start models of other clusters may be unknown.
 	Gathering time.Duration
-	// Gather is how long results of a batch wait for others before they are recorded, unless there are many. Default
-	// 0: they don't wait.
+	// Gather is how long a batch's results wait for others before they are recorded, unless there are many.
 	Gather time.Duration
-	// Poll is the interval of checking which instances are awake while lines wait. Default 250 ms.
+	// Poll is the interval of looking for awake instances. Default 250 ms.
 	Poll time.Duration
 }
 
 const (
-	linesAbreast    = 1000      // of batches, in flight
-	requestsAbreast = 1000      // that are answered later
-	attempts        = 3         // at a line or a request, if instances fail at it
-	usualPatience   = time.Hour // for the answer of a request that is answered later
+	linesAbreast    = 1000 // of batches, in flight
+	requestsAbreast = 1000 // that are answered later
+	attempts        = 3    // if instances fail
+	usualPatience   = time.Hour
 )
 
 func (c Config) withDefaults() Config {
@@ -69,23 +69,21 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Front is the front door for the requests; an *[activator.Activator] is one.
+// Front is an [activator.Activator].
 type Front interface {
 	// Caller identifies a request's sender; the error is an *[api.Error].
 	Caller(r *http.Request) (activator.Caller, error)
-	// Charge counts a request against the limits of a caller's key; the error is an *[api.Error].
+	// Charge counts a request against the caller's limits; the error is an *[api.Error].
 	Charge(ctx context.Context, c activator.Caller) error
-	// ReadBody reads the whole body of a request.
 	ReadBody(w http.ResponseWriter, r *http.Request, c activator.Caller) (*inbound.Body, error)
 	// OwnHost reports whether a host is a function's own.
 	OwnHost(host string) bool
 	// Room returns the free capacity of a model's instances, or why the caller may not use it.
 	Room(c activator.Caller, model string) (activator.Room, *api.Error)
-	// ServeLater serves a request for a caller.
 	ServeLater(w http.ResponseWriter, r *http.Request, c activator.Caller, t activator.Terms)
 }
 
-// Server serves files, batches, later answers and stored responses. See the package comment.
+// Server serves files, batches, later answers and stored responses.
 type Server struct {
 	cfg           Config
 	store         *store.Store
@@ -99,8 +97,8 @@ type Server struct {
 	memory        memory
 	uploads       places
 	checks        places
-	lines         chan struct{} // a place for each line in flight; taken and given back by runs; linesAbreast places
-	work          chan struct{} // signals that there may be something to start; requests and ended work send, and Run receives; one place suffices; never closed
+	lines         chan struct{} // a place for each line in flight
+	work          bell.Bell     // for Run
 
 	began time.Time // when Run began; set before it starts anything
 
@@ -109,21 +107,20 @@ type Server struct {
 	requests pool
 }
 
-// The causes for ending work in progress.
 var (
 	errCancelled = errors.New("its client has cancelled it")
 	errClosing   = errors.New("the server ends")
 	errLost      = errors.New("its claim does not count any more")
 )
 
-// New returns a server. It starts no goroutine. log may be nil.
+// New starts no goroutine. log may be nil.
 func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry prometheus.Registerer) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	b := &Server{cfg: cfg, store: s, front: front, log: log,
-		memory: memory{limit: cfg.Memory}, uploads: places{all: 64, each: 8}, checks: places{all: 4, each: 1}, lines: make(chan struct{}, linesAbreast), work: make(chan struct{}, 1)}
+		memory: memory{limit: cfg.Memory}, uploads: places{all: 64, each: 8}, checks: places{all: 4, each: 1}, lines: make(chan struct{}, linesAbreast), work: bell.New()}
 	var err error
 	if b.metrics, err = newMetrics(registry, s.Bytes); err != nil {
 		return nil, fmt.Errorf("register metrics of batches: %w", err)
@@ -135,7 +132,6 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 	return b, nil
 }
 
-// Prefixes of the paths served here.
 const (
 	pathFiles         = "/v1/files"
 	pathBatches       = "/v1/batches"
@@ -145,12 +141,11 @@ const (
 	pathConversations = "/v1/conversations"
 )
 
-// kind names the things under a path, and the parameter that holds their id in errors.
+// kind describes what is under a path. Errors about an id name param.
 type kind struct{ path, thing, param string }
 
 var kinds = []kind{{pathFiles, "file", "id"}, {pathBatches, "batch", "batch_id"}, {pathAsync, "request", "id"}, {pathMessages, "message batch", ""}, {pathStored, "response", "response_id"}, {pathConversations, "conversation", "conversation_id"}}
 
-// missing turns ErrNotFound into an error that names the thing in the path, and its parameter.
 func missing(err error, r *http.Request) error {
 	if id := r.PathValue("id"); id != "" && errors.Is(err, store.ErrNotFound) {
 		for _, k := range kinds {
@@ -162,7 +157,6 @@ func missing(err error, r *http.Request) error {
 	return err
 }
 
-// isOurs reports whether a path belongs to files, batches, later answers or stored responses.
 func isOurs(path string) bool {
 	if strings.HasPrefix(path, pathStored) {
 		return path != pathStored+"compact" // not a response
@@ -203,8 +197,7 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Without answers, on the paths of files, batches and stored responses, that there is no store and how to configure
-// one; next gets all others.
+// Without answers on the paths of a [Server] that there is no store, and how to configure one; next gets all others.
 func Without(next http.Handler, own func(host string) bool, how string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOurs(r.URL.Path) || own(r.Host) {
@@ -216,16 +209,16 @@ func Without(next http.Handler, own func(host string) bool, how string) http.Han
 	})
 }
 
-// handler answers a caller's request; the error that it returns is written to the client.
+// handler answers a caller's request; an error is written to the client.
 type handler func(w http.ResponseWriter, r *http.Request, c activator.Caller) error
 
-// route is a path, as "METHOD PATH" with names in braces.
+// route has a pattern of [http.ServeMux].
 type route struct {
 	pattern string
 	handler handler
 }
 
-// Paths returns all paths of a [Server].
+// Paths returns the patterns of all paths of a [Server].
 func Paths() (all []string) {
 	for _, r := range (&Server{}).routes() {
 		all = append(all, r.pattern)
@@ -269,7 +262,6 @@ func (s *Server) routes() []route {
 	}
 }
 
-// withJob returns a handler that calls do with a job's owner, id and the prefix that the id must have, and answers with the job.
 func withJob[T any](do func(owner, id, prefix string) (store.Job, error), prefix string, object func(*http.Request, store.Job) T) handler {
 	return func(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 		b, err := do(c.Owner(), r.PathValue("id"), prefix)
@@ -277,7 +269,6 @@ func withJob[T any](do func(owner, id, prefix string) (store.Job, error), prefix
 	}
 }
 
-// writeJob answers with a job, unless there is an error.
 func writeJob[T any](w http.ResponseWriter, r *http.Request, err error, b store.Job, object func(*http.Request, store.Job) T) error {
 	if err == nil {
 		api.WriteJSON(w, http.StatusOK, object(r, b))
@@ -285,11 +276,12 @@ func writeJob[T any](w http.ResponseWriter, r *http.Request, err error, b store.
 	return err
 }
 
-// withCaller identifies the caller before h answers.
 func (s *Server) withCaller(h handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		w := newTimed(out, r)
+		defer w.end()
 		c, err := s.front.Caller(r)
-		if err == nil && r.Method == http.MethodPost && !strings.HasSuffix(r.URL.Path, "/cancel") { // it leaves something
+		if err == nil && r.Method == http.MethodPost && !strings.HasSuffix(r.URL.Path, "/cancel") { // it stores something
 			err = s.front.Charge(r.Context(), c)
 		}
 		if err == nil {
@@ -302,7 +294,7 @@ func (s *Server) withCaller(h handler) http.Handler {
 	})
 }
 
-// refuse writes an error, with an id for inquiries. What the store says is for the log.
+// refuse writes an error, with the request's id; the store's own errors are only logged.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	err = explain(err)
 	activator.Identify(w, r)
@@ -317,7 +309,6 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	api.WriteErrorTo(w, r, err)
 }
 
-// explain maps the store's errors to errors for clients.
 func explain(err error) error {
 	var e *api.Error
 	switch {
@@ -338,8 +329,8 @@ func explain(err error) error {
 	return err
 }
 
-// Run runs batches and serves requests until ctx ends and everything it started has stopped. Work without a result is
-// taken over by the store's next server.
+// Run runs batches and serves requests until ctx ends and all goroutines have stopped. The store's next server takes over
+// what is unfinished.
 func (s *Server) Run(ctx context.Context) {
 	s.began = time.Now()
 	closing, stop := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -364,17 +355,8 @@ func (s *Server) Run(ctx context.Context) {
 	watch.Wait()
 }
 
-// unknownYet reports whether a model is unknown but may still appear.
 func (s *Server) unknownYet(code string) bool {
 	return code == api.CodeModelNotFound && time.Since(s.began) < s.cfg.Gathering
-}
-
-// signalWork signals that there may be something to start.
-func (s *Server) signalWork() {
-	select {
-	case s.work <- struct{}{}:
-	default: // Run has not looked since the last signal
-	}
 }
 
 func (s *Server) sweep() {
@@ -385,19 +367,17 @@ func (s *Server) sweep() {
 	}
 }
 
-// metrics are the metrics of batches and later answers. Their labels have constant values.
 type metrics struct {
 	lines, ended, later, responses *prometheus.CounterVec
 	running, waiting               prometheus.Gauge
 }
 
-// DescribeMetrics registers the metrics of a [Server] with reg, without values, for listings.
+// DescribeMetrics registers the metrics of a [Server] without values, for listings.
 func DescribeMetrics(reg prometheus.Registerer) error {
 	_, err := newMetrics(reg, func() int64 { return 0 })
 	return err
 }
 
-// newMetrics registers the metrics. bytes returns the size of the store.
 func newMetrics(reg prometheus.Registerer, bytes func() int64) (*metrics, error) {
 	counter := func(subsystem, name, help, label string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rouse", Subsystem: subsystem, Name: name, Help: help}, []string{label})
@@ -412,7 +392,7 @@ func newMetrics(reg prometheus.Registerer, bytes func() int64) (*metrics, error)
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "rouse", Subsystem: "later", Name: "waiting_requests",
 			Help: "Requests with Prefer: respond-async that are being served."}),
 	}
-	for _, status := range []string{store.Failed, store.Expired} { // these exist from the start, so that the first one counts as an increase
+	for _, status := range []string{store.Failed, store.Expired} { // present from the start, or the first increase is not seen
 		m.ended.WithLabelValues(status)
 	}
 	stored := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "rouse", Subsystem: "store", Name: "bytes",
@@ -425,15 +405,13 @@ func newMetrics(reg prometheus.Registerer, bytes func() int64) (*metrics, error)
 	return m, nil
 }
 
-// Estimates before anything was measured.
 const (
 	usualLine = 10 * time.Second
 	mostSpare = time.Hour
 )
 
-// due returns when the rest of a batch becomes ordinary demand. It is early enough to meet the deadline even if lines
-// take twice as long as before, with a tenth of the window to spare, an hour at most. After a wake, as many lines run
-// at once as there are slots.
+// due returns when the rest of a batch becomes ordinary demand: early enough even if lines take twice as long as before,
+// with a tenth of the window to spare, an hour at most. slots lines run at once.
 func due(deadline time.Time, window time.Duration, left, slots int, each, wake time.Duration) time.Time {
 	if each <= 0 {
 		each = usualLine
@@ -442,16 +420,15 @@ func due(deadline time.Time, window time.Duration, left, slots int, each, wake t
 	return deadline.Add(-wake - 2*time.Duration(rounds)*each - min(window/10, mostSpare))
 }
 
-// pace remembers how long lines of each model take. It is safe for concurrent use.
+// pace averages how long lines of each model take. It is safe for concurrent use.
 type pace struct {
 	mu   sync.Mutex // guards each
 	each map[string]time.Duration
 }
 
-// maxPaces bounds the remembered models: beyond it, all are forgotten.
+// maxPaces bounds the models: beyond it, all are forgotten.
 const maxPaces = 1000
 
-// record records how long a line took.
 func (p *pace) record(model string, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -465,7 +442,7 @@ func (p *pace) record(model string, took time.Duration) {
 	p.each[model] = took
 }
 
-// lineTime returns how long a line of a model takes; 0: unknown.
+// lineTime returns 0 if nothing is known.
 func (p *pace) lineTime(model string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

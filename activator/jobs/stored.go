@@ -12,10 +12,9 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// NeedsKey tells a client that owns nothing why its responses are not stored.
+// NeedsKey is why the responses of a client without a key are not stored.
 const NeedsKey = "what a client without a key stores would be everybody's: use a key"
 
-// withStoredResponses returns next extended by stored responses, and by requests that continue from them.
 func (s *Server) withStoredResponses(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost || r.URL.Path != responsesPath || s.front.OwnHost(r.Host) {
@@ -33,7 +32,7 @@ func (s *Server) withStoredResponses(next http.Handler) http.Handler {
 	})
 }
 
-// serveResponse serves one request of a caller. If it returns an error, it has written nothing.
+// serveResponse has written nothing if it returns an error.
 func (s *Server) serveResponse(w http.ResponseWriter, r *http.Request, c activator.Caller, next http.Handler) error {
 	body, err := s.front.ReadBody(w, r, c)
 	if err != nil {
@@ -58,7 +57,7 @@ func (s *Server) serveResponse(w http.ResponseWriter, r *http.Request, c activat
 	return s.keeper.Serve(w, r, turn{responseRequest: q, Owner: c.Owner(), Take: func(n int64) error { return body.Take(r.Context(), n) }}, next)
 }
 
-// serveStored serves a line of a batch, or a later request. Its body is complete.
+// serveStored serves a line of a batch, or a later request.
 func (s *Server) serveStored(w http.ResponseWriter, r *http.Request, q sent) {
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.front.ServeLater(w, r, q.caller, q.terms) })
 	if r.URL.Path != responsesPath {
@@ -87,7 +86,6 @@ func (s *Server) serveStored(w http.ResponseWriter, r *http.Request, q sent) {
 	}
 }
 
-// showResponse answers with a response, whether it has ended or not.
 func (s *Server) showResponse(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	if v := r.URL.Query().Get("stream"); v != "" && v != "false" {
 		return api.BadRequest("stream", "the events of a stored response are not kept, so that it can't be had as a stream: leave stream out")
@@ -122,7 +120,6 @@ func (s *Server) showState(w http.ResponseWriter, owner, id string) error {
 	return nil
 }
 
-// takeBackground accepts a background response: a request that is answered later, with the response's id.
 func (s *Server) takeBackground(w http.ResponseWriter, r *http.Request, c activator.Caller, q responseRequest, body []byte) error {
 	if q.Stream {
 		return api.BadRequest("stream", "a response in the background can't be streamed: ask for it by its id, or leave background out")
@@ -151,7 +148,6 @@ func (s *Server) takeBackground(w http.ResponseWriter, r *http.Request, c activa
 	return nil
 }
 
-// keepUnanswered stores a background response without an answer, with why if it failed.
 func (s *Server) keepUnanswered(claim *store.Claim, status string, why *api.Error) error {
 	body, err := s.store.ReadRequest(claim.Job())
 	if errors.Is(err, store.ErrNotFound) {
@@ -162,7 +158,6 @@ func (s *Server) keepUnanswered(claim *store.Claim, status string, why *api.Erro
 	return s.keeper.KeepUnfinished(claim, body, status, why)
 }
 
-// cancelResponse cancels a background response. One that has ended is unchanged.
 func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	owner, id := c.Owner(), r.PathValue("id")
 	j, err := s.findJob(owner, id, store.PrefixResponse)

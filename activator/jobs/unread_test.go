@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,6 +29,40 @@ func (u *unread) SetWriteDeadline(t time.Time) error {
 		close(u.late)
 	}
 	return nil
+}
+
+// stuck is the connection of a client that reads nothing: what has no deadline fits into buffers.
+type stuck struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+}
+
+func (s *stuck) SetWriteDeadline(t time.Time) error {
+	s.deadline = t
+	return nil
+}
+
+func (s *stuck) Write(p []byte) (int, error) {
+	if s.deadline.IsZero() {
+		return s.ResponseRecorder.Write(p)
+	}
+	time.Sleep(time.Until(s.deadline))
+	return 0, os.ErrDeadlineExceeded
+}
+
+// TestUnreadFileEnds: a file that its client leaves unread does not hold the connection for ever.
+func TestUnreadFileEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{})
+		id := b.file("a", strings.Repeat("x", 100<<10))
+		r := httptest.NewRequest(http.MethodGet, "/v1/files/"+id+"/content", nil)
+		r.Header.Set("X-Tenant", "a")
+		w, began := &stuck{ResponseRecorder: httptest.NewRecorder()}, time.Now()
+		b.handler.ServeHTTP(w, r)
+		if n, took := w.Body.Len(), time.Since(began); n != 32<<10 || took != writeTimeout || !w.deadline.IsZero() {
+			t.Errorf("%d bytes in %s, and then the deadline %v: want the first part, a minute, and none", n, took, w.deadline)
+		}
+	})
 }
 
 // TestUnreadStoredStreamEnds: a stuck write of a stored response is noticed, and can be ended.

@@ -20,11 +20,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Bounds of a form besides its file.
 const (
 	maxParts = 16
 	maxField = 1 << 10
-	formCost = 64 << 10 // bytes of the form besides its file
+	formCost = 64 << 10 // of the form besides its file
 )
 
 type form struct {
@@ -46,7 +45,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, c activator.Call
 	return nil
 }
 
-// receiveFile stores a file from a request's body, of limited size. read writes it, and returns what Commit gets.
+// receiveFile stores a file from a request's body. read writes it, and returns what Commit gets.
 func (s *Server) receiveFile(w http.ResponseWriter, r *http.Request, c activator.Caller, limit int64, read func(io.Reader, *store.Upload) (name, purpose string, keep time.Duration, err error)) (store.File, error) {
 	if !s.uploads.take(c.Client) {
 		return store.File{}, api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "too many files are being uploaded: %d may be at once, and %d of one client: wait for one of yours, or try again", s.uploads.all, s.uploads.each).WithRetryAfter(time.Second)
@@ -73,7 +72,6 @@ func (s *Server) tooLarge() *api.Error {
 	return api.Errorf(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "the file is larger than the limit of %s", api.Bytes(s.cfg.MaxFile))
 }
 
-// readForm reads the parts of a form: the file goes straight to disk.
 func (s *Server) readForm(r *http.Request, f *form) error {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "multipart/form-data" {
 		return api.BadRequest("", "the Content-Type is %.80q: want multipart/form-data with the parts purpose and file", r.Header.Get("Content-Type"))
@@ -112,7 +110,6 @@ func (s *Server) readForm(r *http.Request, f *form) error {
 	}
 }
 
-// field reads the value of a part that is no file.
 func field(p *multipart.Part, name string) (string, error) {
 	raw, err := io.ReadAll(io.LimitReader(p, maxField+1))
 	if err == nil && len(raw) > maxField {
@@ -121,14 +118,13 @@ func field(p *multipart.Part, name string) (string, error) {
 	return string(raw), err
 }
 
-// clipName returns the name of a file, cut to the allowed length.
 func clipName(name string) string {
 	name = strings.ToValidUTF8(name, "�")
 	name = strings.ToValidUTF8(name[:min(len(name), 255)], "")
 	return cmp.Or(name, "upload.jsonl")
 }
 
-// Bounds of expires_after, as OpenAI's.
+// As at OpenAI.
 const (
 	leastKeep = time.Hour
 	mostKeep  = 30 * 24 * time.Hour
@@ -151,7 +147,7 @@ func (f *form) check(fields map[string]string, got bool) error {
 	return err
 }
 
-// keepFor parses how long a file is kept; 0: unspecified.
+// keepFor returns 0 if nothing is said.
 func keepFor(anchor, seconds, param string) (time.Duration, error) {
 	if anchor == "" && seconds == "" {
 		return 0, nil
@@ -166,10 +162,10 @@ func keepFor(anchor, seconds, param string) (time.Duration, error) {
 	return time.Duration(math.Round(n)) * time.Second, nil
 }
 
-// rate is the required pace of a client's upload, in bytes per second, on average after [inbound.Idle].
+// rate is the least pace of an upload, in bytes per second, on average after [inbound.Idle].
 const rate = 16 << 10
 
-// paced is a body that the client must send fast enough, of bounded size.
+// paced is a body of bounded size that the client must send fast enough.
 type paced struct {
 	in      io.Reader
 	body    io.Closer
@@ -180,13 +176,17 @@ type paced struct {
 }
 
 func newPaced(w http.ResponseWriter, r *http.Request, limit int64) *paced {
-	limited := http.MaxBytesReader(w, r.Body, limit)
+	own := w
+	if t, is := w.(*timed); is {
+		own = t.ResponseWriter // package net/http closes the connection of its own one after too many bytes
+	}
+	limited := http.MaxBytesReader(own, r.Body, limit)
 	p := &paced{in: limited, body: limited, control: http.NewResponseController(w), began: time.Now()}
 	r.Body = p
 	return p
 }
 
-// Read extends the deadline, now and then.
+// Read extends the deadline now and then.
 func (p *paced) Read(b []byte) (int, error) {
 	if now := time.Now(); p.moved.IsZero() || now.Sub(p.moved) > inbound.Idle/4 {
 		p.moved = now
@@ -201,13 +201,10 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer].
 func (p *paced) Close() error { return p.body.Close() }
 
-// clearDeadline removes the deadline.
 func (p *paced) clearDeadline() { _ = p.control.SetReadDeadline(time.Time{}) }
 
-// explain turns an error of reading into one for the client.
 func (p *paced) explain(err error) error {
 	var large *http.MaxBytesError
 	var known *api.Error

@@ -19,41 +19,38 @@ import (
 type mode int
 
 const (
-	unknown mode = iota // its header has not come
-	passed              // passed on unchanged
-	whole               // delayed until its end
-	events              // each whole event is passed on at once
+	unknown mode = iota
+	passed
+	whole // delayed until its end
+	events
 )
 
-// responseWriter receives an answer from the next handler. It belongs to the goroutine that serves the request.
+// responseWriter receives an answer from the next handler. The request's goroutine owns it.
 type responseWriter struct {
 	w    http.ResponseWriter
 	r    *http.Request
 	k    *keeper
 	turn *turn
 
-	kept   store.Job // to be stored, once the answer is whole
-	before []string  // the ids of the previous responses
+	kept   store.Job
+	before []string
 	input  []byte
-	whole  []byte // the input after the conversation, for a response that is stored, too; nil: input
+	whole  []byte // the input with the conversation, if that is stored too; nil: input
 
 	mode   mode
 	status int
 	buf    []byte // the answer so far, or a stream's incomplete event
 	split  relay.Splitter
-	over   bool // nothing more is passed on
-	done   bool // the response is stored
-	failed bool // the stream has had an error
-	number int  // of the next event
+	over   bool
+	done   bool
+	failed bool
+	number int
 }
 
-// Header implements [http.ResponseWriter].
 func (w *responseWriter) Header() http.Header { return w.w.Header() }
 
-// Unwrap supports [http.ResponseController].
 func (w *responseWriter) Unwrap() http.ResponseWriter { return w.w }
 
-// FlushError sends the buffered output, if that is allowed yet.
 func (w *responseWriter) FlushError() error {
 	if w.mode == whole {
 		return nil
@@ -61,7 +58,6 @@ func (w *responseWriter) FlushError() error {
 	return http.NewResponseController(w.w).Flush()
 }
 
-// WriteHeader determines the mode of the answer.
 func (w *responseWriter) WriteHeader(status int) {
 	if status < http.StatusOK {
 		w.w.WriteHeader(status)
@@ -84,8 +80,7 @@ func (w *responseWriter) WriteHeader(status int) {
 	}
 }
 
-// Write implements [http.ResponseWriter]. Output after an error from this writer is dropped, but the handler's answer
-// is still read to its end.
+// Write drops what follows an error, but the handler's answer is read to its end.
 func (w *responseWriter) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	most := w.k.maxAnswer
@@ -120,36 +115,26 @@ func tooLarge(most int) *api.Error {
 	return e
 }
 
-// finish completes the answer after the handler has returned without a panic.
+// finish completes the answer after the handler has returned.
 func (w *responseWriter) finish() {
 	switch {
 	case w.mode == events && !w.over && len(w.buf) > 0: // no empty line follows the last event
-		_ = w.passEvents(append(w.buf, "\n\n"...)) // the client may have left: nothing to do about it
+		_ = w.passEvents(append(w.buf, "\n\n"...)) // the client may have left
 	case w.mode == whole:
 		w.sendAnswer()
 	}
 }
 
-// sendAnswer stores an answer in JSON and then sends it.
 func (w *responseWriter) sendAnswer() {
 	body, err := w.buf, error(nil)
 	if w.over {
 		err = tooLarge(w.k.maxAnswer)
 	} else if body, err = w.keepResponse(body); err == nil {
-		h, out := w.Header(), http.NewResponseController(w.w)
-		h.Set("Content-Length", strconv.Itoa(len(body)))
-		unread := relay.WriteDeadline{Timeout: writeTimeout, Buffered: relay.Buffered(w.r)}
-		defer unread.Clear(out)
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 		w.w.WriteHeader(w.status)
-		for len(body) > 0 {
-			part := body[:min(len(body), 32<<10)]
-			body = body[len(part):]
-			unread.Move(out, len(part))
-			_, err := w.w.Write(part)
-			if unread.Done(); err != nil {
-				return // the client has left
-			}
-		}
+		out := newTimed(w.w, w.r)
+		defer out.end()
+		_, _ = out.Write(body) // the client may have left
 		return
 	}
 	for _, name := range []string{"Content-Length", "Content-Encoding"} {
@@ -158,7 +143,33 @@ func (w *responseWriter) sendAnswer() {
 	api.WriteError(w.w, w.explainError(err))
 }
 
-// keepResponse stores a response if requested, and returns it as the client gets it.
+// timed ends an answer that its client leaves unread for [writeTimeout].
+type timed struct {
+	http.ResponseWriter
+	out    *http.ResponseController
+	unread relay.WriteDeadline
+}
+
+func newTimed(w http.ResponseWriter, r *http.Request) *timed {
+	return &timed{w, http.NewResponseController(w), relay.WriteDeadline{Timeout: writeTimeout, Buffered: relay.Buffered(r)}}
+}
+
+func (t *timed) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+func (t *timed) Write(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		part := p[n:min(len(p), n+32<<10)]
+		t.unread.Move(t.out, len(part))
+		var wrote int
+		wrote, err = t.ResponseWriter.Write(part)
+		n += wrote
+	}
+	t.unread.Done()
+	return n, err
+}
+
+func (t *timed) end() { t.unread.Clear(t.out) }
+
 func (w *responseWriter) keepResponse(response []byte) ([]byte, error) {
 	output, _ := jsonfield.Find(response, "output")
 	raw, _ := jsonfield.Find(response, "status")
@@ -217,7 +228,7 @@ func (w *responseWriter) explainError(err error) *api.Error {
 	return e
 }
 
-// passEvents passes whole events on. The last one of a response is passed on once the response is stored.
+// passEvents passes whole events on, the last one of a response once the response is stored.
 func (w *responseWriter) passEvents(all []byte) error {
 	var split relay.Splitter
 	for rest := all; len(rest) > 0 && !w.over; {
@@ -234,7 +245,6 @@ func (w *responseWriter) passEvents(all []byte) error {
 	return nil
 }
 
-// firstEvent returns the length of the first of several whole events.
 func firstEvent(split *relay.Splitter, all []byte) int {
 	for at := 0; at < len(all); {
 		line := bytes.IndexAny(all[at:], "\r\n") + 1
@@ -255,7 +265,6 @@ func (w *responseWriter) failStream(e *api.Error) error {
 	return err
 }
 
-// rewriteEvent returns an event as the client gets it.
 func (w *responseWriter) rewriteEvent(event []byte) ([]byte, error) {
 	data, head := dataOf(event)
 	number := w.number
@@ -268,7 +277,7 @@ func (w *responseWriter) rewriteEvent(event []byte) ([]byte, error) {
 	fault, _ := jsonfield.Find(data, "error")
 	last := isKind(kind, head, "response.completed", "response.incomplete", "response.failed")
 	switch {
-	case !last && (isKind(kind, head, "error") || len(fault) > 0 && fault[0] != 'n'): // null counts as no error
+	case !last && (isKind(kind, head, "error") || len(fault) > 0 && fault[0] != 'n'): // null is no error
 		w.failed = true
 		return event, nil
 	case last, !w.done && !w.failed && isLast(event):
@@ -296,8 +305,8 @@ func errNoEvent() *api.Error {
 	return api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime sent an event that is not valid JSON")
 }
 
-// isKind reports whether an event has one of these kinds, by its type or a name. Clients differ in which of the two they
-// read, and in which name they use if there are several.
+// isKind reports whether an event has one of these kinds, by its type or a name. Clients differ in which of the two, and
+// which of several names, they read.
 func isKind(kind, lines []byte, any ...string) bool {
 	if len(kind) > 1 && kind[0] == '"' && slices.Contains(any, string(jsonfield.Text(kind))) {
 		return true
@@ -310,7 +319,6 @@ func isKind(kind, lines []byte, any ...string) bool {
 	return false
 }
 
-// isLast reports whether a stream that ends with the event is complete.
 func isLast(event []byte) bool {
 	judge := relay.NewJudge(api.StreamResponses)
 	judge.See(event)
@@ -319,7 +327,7 @@ func isLast(event []byte) bool {
 
 func ends(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
 
-// countEvent records the number of an event, so that a following error gets the next one.
+// countEvent reads an event's number: a following error gets the next one.
 func (w *responseWriter) countEvent(data []byte) {
 	if raw, found := jsonfield.Find(data, "sequence_number"); found {
 		if n, err := strconv.Atoi(string(raw)); err == nil {
@@ -328,7 +336,6 @@ func (w *responseWriter) countEvent(data []byte) {
 	}
 }
 
-// dataOf returns the data of an event, and its other lines.
 func dataOf(event []byte) (data, others []byte) {
 	for rest := event; len(rest) > 0; {
 		line := rest

@@ -1,4 +1,4 @@
-// Package bell wakes a goroutine that polls shared state, or lets it sleep. Several rings may be merged into one.
+// Package bell wakes a goroutine that polls shared state.
 package bell
 
 import (
@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// Bell holds one pending ring: Ring never blocks, and further rings while one is pending have no effect. It is never
-// closed.
+// Bell holds one pending ring: further rings have no effect. It is never closed.
 type Bell chan struct{}
 
 // New returns a bell without a pending ring.
 func New() Bell { return make(Bell, 1) }
 
-// Ring wakes the goroutine that receives from the bell, now or at its next receive.
+// Ring wakes the goroutine that receives from the bell, now or at its next receive. It never blocks.
 func (b Bell) Ring() {
 	select {
 	case b <- struct{}{}:

@@ -1,15 +1,5 @@
 // Package cloudevent writes and reads [api.Event] as CloudEvents 1.0 in the HTTP binding. It is the only package that
 // imports the CloudEvents SDK.
-//
-// The life of an event that is sent:
-//
-//  1. [Sender.Emit] puts it into a bounded queue and returns. A full queue drops its oldest event: payloads are
-//     levels, of which the newest matters.
-//  2. [Sender.Run] takes the events in order and posts each in the binary content mode, with a bounded number of
-//     attempts.
-//  3. The receiver reads it with [Receive], in either content mode.
-//
-// Emit is safe for concurrent use; Run must be called once.
 package cloudevent
 
 import (
@@ -50,7 +40,7 @@ func Decode(raw []byte) (api.Event, error) {
 	return fromSDK(sdk)
 }
 
-// NewRequest returns a POST of e to url in the binary content mode, with the extensions of o.
+// NewRequest returns a POST of e to url in the binary content mode.
 func NewRequest(ctx context.Context, url string, e api.Event, o Overrides) (*http.Request, error) {
 	sdk := toSDK(e)
 	for name, value := range o.Extensions {
@@ -69,7 +59,7 @@ func NewRequest(ctx context.Context, url string, e api.Event, o Overrides) (*htt
 // Receive reads the event in a request of either content mode. Errors are *[api.Error] with status 400 or 413.
 func Receive(r *http.Request) (api.Event, error) {
 	raw, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, MaxSize))
-	if tooLarge, is := errors.AsType[*http.MaxBytesError](err); is { // by MaxSize, or the server's own limit
+	if tooLarge, is := errors.AsType[*http.MaxBytesError](err); is { // of MaxSize, or the server's own limit
 		return api.Event{}, api.Errorf(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "the event is larger than %s", api.Bytes(tooLarge.Limit))
 	}
 	if err != nil {

@@ -17,12 +17,12 @@ const followerQueue = 256
 type Log struct {
 	receivers []func(api.Event)
 
-	mu        sync.Mutex // guards the fields below; never held while a receiver runs
+	mu        sync.Mutex // guards the fields below; not held while a receiver runs
 	last      []api.Event
 	followers map[chan api.Event]bool
 }
 
-// NewLog returns a log that calls each receiver with every event, in the emitter's goroutine: a receiver must not block.
+// NewLog returns a log that calls each receiver in the emitter's goroutine: a receiver must not block.
 func NewLog(receivers ...func(api.Event)) *Log {
 	return &Log{receivers: receivers, followers: map[chan api.Event]bool{}}
 }
@@ -44,15 +44,14 @@ func (l *Log) Emit(e api.Event) {
 	for f := range l.followers {
 		select {
 		case f <- e:
-		default: // a slow follower loses events, which are levels
+		default: // events are levels: a slow follower may lose some
 		}
 	}
 }
 
-// Follow calls f with the last n events, or all kept ones if n is larger. If more is set, it then calls f with each
-// new event, until ctx ends or f fails. It returns f's error.
+// Follow calls f with the last n events, and if more is set with each new one, until ctx ends or f fails.
 func (l *Log) Follow(ctx context.Context, n int, more bool, f func(api.Event) error) error {
-	fresh := make(chan api.Event, followerQueue) // sent to by Emit; never closed
+	fresh := make(chan api.Event, followerQueue) // never closed
 	l.mu.Lock()
 	old := slices.Clone(l.last[max(0, len(l.last)-max(0, n)):])
 	if more {

@@ -7,13 +7,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Serve writes the events with wanted subjects as lines of structured JSON. It returns when the client has the
-// requested events (see [Parameters]) or leaves.
+// Serve writes the events with wanted subjects as lines of structured JSON, as [Parameters] asks for.
 func (l *Log) Serve(w http.ResponseWriter, r *http.Request, wanted func(subject string) bool) {
 	n, follow := Parameters(r, Kept)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	rc := http.NewResponseController(w)
-	_ = rc.Flush() // send the header before the first event
+	_ = rc.Flush() // the header, before the first event
 	_ = l.Follow(r.Context(), n, follow, func(e api.Event) error {
 		if !wanted(e.Subject) {
 			return nil
@@ -26,11 +25,10 @@ func (l *Log) Serve(w http.ResponseWriter, r *http.Request, wanted func(subject 
 			return err
 		}
 		return rc.Flush()
-	}) // fails only if the client leaves
+	}) // the client has left
 }
 
-// Parameters returns the parameters of a request for a log: ?tail=N lines of its end, default usual, and with
-// ?follow=true all that come later.
+// Parameters returns those of a request for a log: ?tail=N lines, default usual, and ?follow=true.
 func Parameters(r *http.Request, usual int) (n int, follow bool) {
 	q := r.URL.Query()
 	n = usual

@@ -13,12 +13,10 @@ import (
 
 // Overrides modify events on their way to a sink, as Knative's SinkBinding asks for in K_CE_OVERRIDES.
 type Overrides struct {
-	// Extensions are attributes added to every event.
 	Extensions map[string]string `json:"extensions"`
 }
 
-// ParseOverrides parses the JSON of K_CE_OVERRIDES, {"extensions":{"name":"value"}}. Empty text is the zero value.
-// Unknown fields are ignored: Knative may add some. The error names the invalid extension.
+// ParseOverrides takes an empty text for the zero value, and ignores unknown fields: Knative may add some.
 func ParseOverrides(text string) (Overrides, error) {
 	var o Overrides
 	if strings.TrimSpace(text) == "" {
@@ -42,7 +40,7 @@ func ParseOverrides(text string) (Overrides, error) {
 	return o, nil
 }
 
-// extensionName rejects names that are not valid for an extension, or that would replace an attribute of the event.
+// extensionName rejects what would replace an attribute of the event.
 func extensionName(name string) error {
 	valid := name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 	switch name {

@@ -17,10 +17,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// MaxQueue is the largest number of events queued in a [Sender].
+// MaxQueue bounds the queue of a [Sender].
 const MaxQueue = 1024
 
-// Attempts to send one event are 50 ms, then 100 ms, … apart.
+// Attempts are 50 ms, then 100 ms, … apart.
 const (
 	attempts     = 3
 	longestPause = 2 * time.Second
@@ -29,31 +29,28 @@ const (
 
 // SenderConfig configures a [Sender].
 type SenderConfig struct {
-	// URL is where events are posted.
 	URL string
-	// Transport carries the requests; nil: [http.DefaultTransport].
+	// Transport defaults to [http.DefaultTransport].
 	Transport http.RoundTripper
-	// Overrides modify every event that is sent; the zero value changes none.
 	Overrides Overrides
-	// Keep retries an event until it is accepted or refused for good, at most 2 s apart. A receiver that starts late
-	// then gets all queued events. Without Keep, an event is tried three times.
+	// Keep retries an event until it is accepted or refused for good; otherwise it is tried three times.
 	Keep bool
-	// Logger gets a warning when sending starts to fail, and a message when it works again.
+	// Logger gets a message when sending starts to fail, and when it works again.
 	Logger *slog.Logger
 }
 
-// Sender posts events in order from a bounded queue. See the package comment.
+// Sender posts events in order from a bounded queue. A full queue drops its oldest event: events are levels.
 type Sender struct {
 	cfg    SenderConfig
 	client *http.Client
-	wake   bell.Bell // rung by Emit
+	wake   bell.Bell
 
 	mu    sync.Mutex // guards queue
 	queue []api.Event
 
 	dropped atomic.Int64
 
-	failing bool // the last event, or the attempts so far, did not arrive; owned by Run
+	failing bool // the last attempt failed; owned by Run
 }
 
 // NewSender returns a sender; it sends nothing until [Sender.Run] runs.
@@ -69,7 +66,7 @@ func NewSender(cfg SenderConfig) (*Sender, error) {
 	return &Sender{cfg: cfg, client: &http.Client{Transport: cfg.Transport, Timeout: tryTimeout}, wake: bell.New()}, nil
 }
 
-// Emit queues e and returns at once.
+// Emit queues e and returns at once. It is safe for concurrent use.
 func (s *Sender) Emit(e api.Event) {
 	s.mu.Lock()
 	if len(s.queue) >= MaxQueue {
@@ -84,7 +81,7 @@ func (s *Sender) Emit(e api.Event) {
 // Dropped returns the number of events lost to a full queue.
 func (s *Sender) Dropped() int64 { return s.dropped.Load() }
 
-// Run sends until ctx ends, then makes one last attempt for the queued events, for at most a second.
+// Run sends until ctx ends, then tries the queued events once more, for at most a second. It must be called once.
 func (s *Sender) Run(ctx context.Context) error {
 	for {
 		e, found := s.next()
@@ -111,7 +108,6 @@ func (s *Sender) Run(ctx context.Context) error {
 	}
 }
 
-// tell logs when sending starts to fail or succeeds again.
 func (s *Sender) tell(err error) {
 	switch {
 	case err != nil && !s.failing:
@@ -122,7 +118,6 @@ func (s *Sender) tell(err error) {
 	s.failing = err != nil
 }
 
-// flush tries first and all queued events, once each, within a second.
 func (s *Sender) flush(first api.Event) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -142,7 +137,6 @@ func (s *Sender) next() (api.Event, bool) {
 	return e, true
 }
 
-// try posts e until it is accepted or refused for good, or the attempts or ctx end.
 func (s *Sender) try(ctx context.Context, e api.Event) error {
 	var err error
 	for i := 0; i < attempts || s.cfg.Keep; i++ {

@@ -1,13 +1,4 @@
-// Package disk has what the standard library lacks for files that several processes may meet, or a crash. It locks files
-// (the kernel releases a lock with its process), replaces files as a whole, walks folders along links, and reads the files that
-// people write.
-//
-// [Encode] encodes values for files that a later process reads: JSON with a version and a checksum. Truncated,
-// modified or differently versioned data is an error, never another value.
-//
-// It does not authenticate a file: anyone who can write it can compute the checksum.
-//
-// All functions are safe for concurrent use.
+// Package disk has what the standard library lacks for files: locks, atomic writes, and reading what people write.
 package disk
 
 import (
@@ -26,32 +17,30 @@ import (
 	"syscall"
 )
 
-// Ways to lock.
+// Ways to lock. The kernel releases a lock with its process.
 const (
 	Exclusive = syscall.LOCK_EX
 	Shared    = syscall.LOCK_SH
 	Unlock    = syscall.LOCK_UN
 )
 
-// ErrHeld is the error of [TryLock] if another open file of the same name holds the lock.
+// ErrHeld means that another open file of the same name holds the lock.
 var ErrHeld error = syscall.EWOULDBLOCK
 
 // TryLock locks f with flock(2), or returns [ErrHeld] without waiting.
 func TryLock(f *os.File, how int) error { return WaitLock(f, how|syscall.LOCK_NB) }
 
-// WaitLock locks f. It blocks until the lock is free and cannot be cancelled: holders must be quick.
+// WaitLock blocks until the lock is free and can't be cancelled: holders must be quick.
 func WaitLock(f *os.File, how int) error {
 	for {
 		if err := syscall.Flock(int(f.Fd()), how); !errors.Is(err, syscall.EINTR) {
-			return err // the caller adds the file's name
+			return err
 		}
 	}
 }
 
-// WriteFile creates or replaces the file at path, with a mode. After a crash or an error it has all of its old or all of
-// its new content. It creates no folders and does not follow a link at path; the last of several writes wins.
-//
-// The content goes to a file beside it whose name begins with a dot, is synced, and is renamed.
+// WriteFile creates or replaces a file: after a crash or an error it has its old or its new content. It does not follow a
+// link at path.
 func WriteFile(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-") // mode 0600
 	if err != nil {
@@ -67,8 +56,7 @@ func WriteFile(path string, content []byte, mode fs.FileMode) error {
 	return err
 }
 
-// SHA256 returns the SHA-256 of a file's content in hexadecimal. It calls read, which may be nil, with the number of bytes of each part
-// that it has read, and ends with ctx.
+// SHA256 returns the hexadecimal SHA-256 of a file. read, which may be nil, gets the size of each part.
 func SHA256(ctx context.Context, path string, read func(n int)) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -98,7 +86,7 @@ type file struct {
 	Value    json.RawMessage `json:"value"`
 }
 
-// Encode encodes v with a version.
+// Encode returns v as JSON with a version and a checksum.
 func Encode(version int, v any) ([]byte, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -107,7 +95,7 @@ func Encode(version int, v any) ([]byte, error) {
 	return json.Marshal(file{version, checksum(raw), raw})
 }
 
-// Decode decodes the output of [Encode], possibly reindented, into v, a pointer. After an error, v may be partly set.
+// Decode decodes the output of [Encode] into v, a pointer, which may be partly set after an error.
 func Decode(text []byte, version int, v any) error {
 	var f file
 	if err := json.Unmarshal(text, &f); err != nil {

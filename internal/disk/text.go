@@ -11,10 +11,9 @@ import (
 	"time"
 )
 
-// mostText bounds the files that a person writes.
 const mostText = 16 << 20
 
-// ReadText reads a file that a person writes, such as a manifest. A model, or another large file, is refused before it fills the memory.
+// ReadText reads a file that a person writes. A model, or another large file, is refused.
 func ReadText(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -44,13 +43,12 @@ func ReadToken(path string) (string, error) {
 }
 
 // Follow calls apply with a file's content whenever that changes, until ctx ends. taken is the content that was applied
-// last. apply returns how many there are of what the file declares. An invalid or missing file is logged and changes
-// nothing. It polls every interval: no notification covers all the ways in which a file in a mounted volume is replaced.
-// A change must be seen twice before it counts: the file may be half written.
+// last. apply returns how many things the file declares. It polls: no notification covers all the ways in which a file in a
+// mounted volume is replaced. A change must be seen twice: the file may be half written.
 func Follow(ctx context.Context, path string, interval time.Duration, read func(path string) ([]byte, error), taken []byte, apply func(raw []byte) (n int, err error), what string, log *slog.Logger) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	last, fault := taken, "" // the last content, and the last logged error
+	last, fault := taken, ""
 	for {
 		select {
 		case <-ctx.Done():

@@ -7,10 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Walk walks a folder and calls see with root and each file and folder below it, by their path from root. Links are followed: info
-// describes the target. A folder is seen once, by its own path if that is below root, so loops end. If an entry
-// cannot be read, see gets the error and no info. see may return [fs.SkipDir] and [fs.SkipAll] as in
-// [filepath.WalkDir]. The entries of a folder are sorted by name; linked folders come last.
+// Walk is [filepath.WalkDir] that follows links: info describes the target. A folder is seen once, and linked folders come
+// last. If an entry can't be read, see gets the error and no info.
 func Walk(root string, see func(path string, info fs.FileInfo, err error) error) error {
 	seen := map[string]bool{}
 	folders := []string{root}
@@ -55,7 +53,6 @@ func Walk(root string, see func(path string, info fs.FileInfo, err error) error)
 	return nil
 }
 
-// ignore returns nil if err is understood, otherwise err.
 func ignore(err, understood error) error {
 	if errors.Is(err, understood) {
 		return nil

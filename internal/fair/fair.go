@@ -1,15 +1,11 @@
-// Package fair orders requests that wait for the same slots. An activator's queue and an instance's gate both use it.
+// Package fair orders requests that wait for the same slots. Each of three levels divides what the level above it gives:
 //
-// The order has three levels, and each divides what the level above it gives:
-//
-//  1. The sources are the clients that come directly, and each operator of front doors. The source that was served the
-//     least goes first. So what a front door says of its clients orders only its own requests.
-//  2. Within a source a higher priority goes first, but waiting counts too: [control.Aging] is worth one step.
+//  1. The source that was served the least goes first: the clients that come directly, or an operator of front doors.
+//  2. Within a source a higher priority goes first, but waiting for [control.Aging] is worth one step.
 //  3. Within a priority the client that was served the least goes first.
 //
-// A client's own requests go by when they are due, then by ticket. A source or client is served what its requests cost.
-// Who returns from a pause starts level with the least-served that waits: a pause earns no credit. (Virtual token
-// counters: Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024.)
+// Who returns from a pause starts level with the least-served that waits. (Virtual token counters: Sheng et al., "Fairness
+// in Serving Large Language Models", OSDI 2024.)
 package fair
 
 import (
@@ -20,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/heap"
 )
 
-// Priorities are clamped to this range, so that clients can't grow the memory.
+// Clients must not grow the memory.
 const (
 	lowest  = -8
 	highest = 8
@@ -29,21 +25,20 @@ const (
 // Client identifies a client by hashes. A Source of 0: it comes directly.
 type Client struct{ Source, Name uint64 }
 
-// Item is one request. Its owner sets the fields and does not change them while it waits.
+// Item is a request. Its owner does not change it while it waits.
 type Item struct {
 	Client   Client
 	Priority int
-	Arrived  time.Time // orders priorities
-	Due      time.Time // orders one client's requests; zero: after all others
-	Ticket   uint64    // orders what is equal, the lowest first
-	Of       any       // its owner's, which the queue ignores
+	Arrived  time.Time
+	Due      time.Time // zero: after all others
+	Ticket   uint64
+	Of       any
 
-	at   *node // its client; nil: it does not wait
+	at   *node
 	slot int
 }
 
-// Queue is the order of all that wait. It reads no clock, starts no goroutine, and a mutex of its owner guards it. The
-// zero value is empty.
+// Queue is guarded by its owner's mutex. The zero value is empty.
 type Queue struct {
 	root  node
 	count int
@@ -51,32 +46,30 @@ type Queue struct {
 
 // node is the whole, a source in it, a priority of that source, or a client in that priority.
 type node struct {
-	parent   *node // nil: the whole
+	parent   *node
 	priority bool
-	counter  float64 // what it was served
-	running  int     // requests that are charged and not settled
+	counter  float64
+	running  int // requests that are charged and not settled
 	slot     int
-	items    heap.Of[*Item] // a client's
+	items    heap.Of[*Item]
 	children map[uint64]*node
-	waiting  heap.Of[*node] // the children with items
+	waiting  heap.Of[*node]
 	// floor is the counter of the child served last: the least counter of a new one when no other waits.
 	floor float64
-	// most is the number of children at which the next sweep happens.
+	// most is the number of children at which to sweep.
 	most int
 }
 
 // Clamp returns a priority within the bounds.
 func Clamp(priority int) int { return min(max(priority, lowest), highest) }
 
-// client returns the node of a client.
 func (q *Queue) client(c Client, priority int) *node {
 	band := q.root.child(c.Source).child(uint64(Clamp(priority)))
 	band.priority = true
 	return band.child(c.Name)
 }
 
-// child returns a child. If it has no item its counter is raised to the next child's counter: who has used more keeps
-// its higher counter.
+// child raises the counter of a child without items to the next child's.
 func (n *node) child(key uint64) *node {
 	c := n.children[key]
 	if c == nil {
@@ -97,14 +90,12 @@ func (n *node) child(key uint64) *node {
 	return c
 }
 
-// Children without a request are remembered, up to mostIdle. A sweep drops those whose counter is at or below the
-// floor, and all of them if there are too many.
+// A sweep drops idle children whose counter is at or below the floor, and all if there are mostIdle.
 const (
 	manyIdle = 1 << 10
 	mostIdle = 1 << 14
 )
 
-// sweep forgets idle children, once their number has doubled since the last sweep.
 func (n *node) sweep() {
 	if len(n.children) < max(n.most, manyIdle) {
 		return
@@ -118,7 +109,7 @@ func (n *node) sweep() {
 	n.most = 2 * len(n.children)
 }
 
-// fix restores the positions of a client and its parents after its counter or items have changed.
+// fix restores the positions of a client and its parents.
 func (n *node) fix() {
 	for ; n.parent != nil; n = n.parent {
 		if n.items.Len()+n.waiting.Len() > 0 {
@@ -129,7 +120,7 @@ func (n *node) fix() {
 	}
 }
 
-// charge adds a cost to a client and its parents, for more running requests.
+// charge adds a cost for more running requests.
 func (n *node) charge(cost float64, more int) {
 	for at := n; at.parent != nil; at = at.parent {
 		if cost > 0 && more >= 0 {
@@ -141,21 +132,20 @@ func (n *node) charge(cost float64, more int) {
 	n.fix()
 }
 
-// Charge charges a client the expected cost of a request that gets a slot, whether or not it has waited.
+// Charge charges the expected cost of a request that gets a slot.
 func (q *Queue) Charge(c Client, priority int, cost float64) { q.client(c, priority).charge(cost, 1) }
 
-// Settle ends a charged request, whose actual cost was so much more than charged.
+// Settle ends a charged request, whose cost was so much more than charged.
 func (q *Queue) Settle(c Client, priority int, more float64) {
 	q.root.children[c.Source].children[uint64(Clamp(priority))].children[c.Name].charge(more, -1)
 }
 
-// Elsewhere charges a client for requests in other queues for the same slots; negative corrects an estimate that was
-// too high.
+// Elsewhere charges a client for requests in other queues for the same slots; a negative cost corrects that.
 func (q *Queue) Elsewhere(c Client, priority int, cost float64) {
 	q.client(c, priority).charge(cost, 0)
 }
 
-// Put adds an item, which must not wait yet, and bounds its priority.
+// Put adds an item, which must not wait yet, and clamps its priority.
 func (q *Queue) Put(i *Item) {
 	i.Priority = Clamp(i.Priority)
 	i.at = q.client(i.Client, i.Priority)
@@ -194,8 +184,8 @@ func (n *node) first() *Item {
 	return n.items.First()
 }
 
-// FirstOf returns the next item for which may returns true; nil: none. It checks each waiting client, and each of its
-// items if differ is true. In each priority, the items for which below returns true go first; nil: all are alike.
+// FirstOf returns the next item that may be; nil: none. It checks only the first item of each client unless they differ. In
+// each priority, items of below, if not nil, go first.
 func (q *Queue) FirstOf(may, below func(*Item) bool, differ bool) *Item {
 	return q.root.firstOf(may, below, differ)
 }
@@ -226,8 +216,7 @@ func (n *node) firstOf(may, below func(*Item) bool, differ bool) (first *Item) {
 	return first
 }
 
-// Last returns an item of the lowest priority, if that is below a priority; nil: none. Its turn is late but not always
-// last.
+// Last returns a late item of the lowest priority, if that is below a priority; nil: none.
 func (q *Queue) Last(below int) (last *Item) {
 	for _, source := range q.root.waiting.All() {
 		for _, n := range source.waiting.All() {
@@ -239,7 +228,6 @@ func (q *Queue) Last(below int) (last *Item) {
 	return last
 }
 
-// Before implements [heap.Item].
 func (i *Item) Before(other *Item) bool {
 	if !i.Due.Equal(other.Due) {
 		return !i.Due.IsZero() && (other.Due.IsZero() || i.Due.Before(other.Due))
@@ -247,14 +235,11 @@ func (i *Item) Before(other *Item) bool {
 	return i.Ticket < other.Ticket
 }
 
-// Slot implements [heap.Item].
 func (i *Item) Slot() *int { return &i.slot }
 
-// Before implements [heap.Item].
 func (n *node) Before(other *node) bool { return n.precedes(other, n.first(), other.first()) }
 
-// precedes orders two nodes by their first items: of priorities the one whose item has waited the longest for its
-// priority precedes, of others the least-served.
+// precedes orders priorities by the wait of their first items, others by what they were served.
 func (n *node) precedes(other *node, i, o *Item) bool {
 	switch x, y := i.since(), o.since(); {
 	case n.priority && !x.Equal(y):
@@ -267,28 +252,26 @@ func (n *node) precedes(other *node, i, o *Item) bool {
 	return i.Ticket < o.Ticket
 }
 
-// since is the arrival, shifted by the priority.
 func (i *Item) since() time.Time { return i.Arrived.Add(-control.Aging * time.Duration(i.Priority)) }
 
-// Slot implements [heap.Item].
 func (n *node) Slot() *int { return &n.slot }
 
 // MostGivesWay is the most that [GivesWayAfter] returns.
 const MostGivesWay = 10 * time.Second
 
-// GivesWayAfter is how long a request of a client below its share waits before a stream of another client gives its slot up:
-// four times what the stream took to begin, at least a second. So beginning again costs a fifth of the time.
+// GivesWayAfter is how long a request of a client below its share waits before another client's stream gives up its slot,
+// which took begins to begin. So beginning again costs a fifth of the time.
 func GivesWayAfter(begins time.Duration) time.Duration {
 	return min(max(4*begins, time.Second), MostGivesWay)
 }
 
-// Shares divides slots equally between the clients C that have requests, waiting or running. A client that has its share
-// gets no further slot while one below its share waits. A mutex of its owner guards it. The zero value has no clients.
+// Shares divides slots equally between the clients with requests. A client that has its share gets no further slot while
+// one below its share waits. A mutex of its owner guards it.
 type Shares[C comparable] struct{ clients map[C]shared }
 
 type shared struct{ waiting, slots int }
 
-// Add adds to the numbers of a client: the requests that wait, and the slots that its running requests have.
+// Add adds to a client's waiting requests, and to the slots of its running ones.
 func (s *Shares[C]) Add(client C, waiting, slots int) {
 	c := s.clients[client]
 	if c.waiting, c.slots = c.waiting+waiting, c.slots+slots; c == (shared{}) {
@@ -301,7 +284,7 @@ func (s *Shares[C]) Add(client C, waiting, slots int) {
 	s.clients[client] = c
 }
 
-// Share returns the number of slots in a share of all slots, rounded up.
+// Share returns a share of all slots, rounded up.
 func (s *Shares[C]) Share(slots int) int {
 	n := max(len(s.clients), 1)
 	return (slots + n - 1) / n

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// DurationVarP adds a flag of a duration, as [pflag.FlagSet.DurationVarP] does. Its value may have days and weeks, such as 3d.
+// DurationVarP is [pflag.FlagSet.DurationVarP] for durations with days and weeks, such as 3d.
 func DurationVarP(s *pflag.FlagSet, p *time.Duration, name, letter string, usual time.Duration, help string) {
 	*p = usual
 	s.VarP((*duration)(p), name, letter, help)
@@ -23,7 +23,6 @@ func DurationVarP(s *pflag.FlagSet, p *time.Duration, name, letter string, usual
 
 type duration time.Duration
 
-// Set implements [pflag.Value].
 func (d *duration) Set(text string) error {
 	v, err := api.ParseDuration(text)
 	if err == nil && v < 0 {
@@ -41,13 +40,13 @@ func (d *duration) String() string {
 	return time.Duration(*d).String()
 }
 
-// Type implements [pflag.Value].
 func (d *duration) Type() string { return "duration" }
 
-// Add adds a flag for each field of the struct with the tag flag, which has the flag's name and, after a comma, its letter. The field's
-// value, or what it points to, is the default. The tag help describes the flag, with its value's name between < and >. A list has a
-// value for each time the flag is given; with the tag split, also several between commas. A number or a duration is
-// at least what the tag least says, or 0; a duration with the tag negative is any. Structs in the struct count as part of it.
+// Add adds a flag for each field of the struct with the tag flag, which has the flag's name and, after a comma, its letter.
+// The field's value, or what it points to, is the default. The tag help describes the flag, with its value's name between
+// < and >. A list has a value for each time the flag is given; with the tag split, also several between commas. A number
+// or a duration is at least what the tag least says, or 0; a duration with the tag negative is any. Structs in the struct
+// count as part of it.
 func Add(s *pflag.FlagSet, to any) { add(s, reflect.ValueOf(to).Elem()) }
 
 func add(s *pflag.FlagSet, of reflect.Value) {
@@ -88,14 +87,12 @@ func add(s *pflag.FlagSet, of reflect.Value) {
 	}
 }
 
-// number is a flag's value with a least one.
 type number struct {
 	pflag.Value
 	to    reflect.Value
 	least string
 }
 
-// Set implements [pflag.Value].
 func (n *number) Set(text string) error {
 	if err := n.Value.Set(text); err != nil {
 		return err

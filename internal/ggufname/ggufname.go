@@ -1,5 +1,5 @@
 // Package ggufname interprets the names of GGUF files: which files are models, and which files form one model. It
-// reads no file's content. All functions are safe for concurrent use.
+// reads no file's content.
 package ggufname
 
 import (
@@ -17,7 +17,7 @@ import (
 // part matches a file of a model split by llama-gguf-split.
 var part = lazyregexp.New(`^(.+)-(\d{5})-of-(\d{5})(\.(?i:gguf))$`)
 
-// other matches files that programs keep beside models: image projectors and importance matrices.
+// other matches image projectors and importance matrices.
 var other = lazyregexp.New(`(?i)(^|[-._])(mmproj|imatrix)([-._]|$)`)
 
 // split splits the name of a part of a model; count is 0 if it is none.
@@ -59,8 +59,8 @@ func Base(name string) string {
 	return name
 }
 
-// Models returns the first file of each model among names, sorted. The first file is included if only another part is
-// among names; see [Missing].
+// Models returns the first file of each model among names, sorted, even if only another part is among names; see
+// [Missing].
 func Models(names []string) []string {
 	var models []string
 	for _, name := range names {
@@ -90,7 +90,7 @@ func Missing(model string, names []string) error {
 	return nil
 }
 
-// Size returns the size in bytes of all files of the model at path. The error names the file that failed.
+// Size returns the bytes of all files of the model at path.
 func Size(path string) (size int64, err error) {
 	for _, p := range Parts(path) {
 		info, err := os.Stat(p)

@@ -1,18 +1,17 @@
-// Package heap is a priority queue, for one goroutine, of items that know their position in it. So an item can be
-// moved or removed when it changes.
+// Package heap is a priority queue of items that know their position in it, so they can be moved or removed. It is for one
+// goroutine.
 package heap
 
 import "container/heap"
 
 // Item is an item of a heap.
 type Item[T any] interface {
-	// Before reports whether it comes before another item.
 	Before(T) bool
-	// Slot points to its position, from 1; 0: it is in no heap. Only the heap writes it.
+	// Slot points to the position, from 1; 0: in no heap. Only the heap writes it.
 	Slot() *int
 }
 
-// Of is a heap of items. The zero value is empty.
+// Of is a heap. The zero value is empty.
 type Of[T Item[T]] struct{ items items[T] }
 
 // Len returns the number of items.
@@ -21,13 +20,13 @@ func (h *Of[T]) Len() int { return len(h.items) }
 // First returns the first item. The heap must not be empty.
 func (h *Of[T]) First() T { return h.items[0] }
 
-// All returns the items, the first one first and the others in any order. The slice must not be changed.
+// All returns the items, the first one first. The slice must not be changed.
 func (h *Of[T]) All() []T { return h.items }
 
 // Last returns an item far behind the first. The heap must not be empty.
 func (h *Of[T]) Last() T { return h.items[len(h.items)-1] }
 
-// Put adds an item, or updates the position of a present one.
+// Put adds an item, or updates its position.
 func (h *Of[T]) Put(x T) {
 	if slot := *x.Slot(); slot > 0 {
 		heap.Fix(&h.items, slot-1)

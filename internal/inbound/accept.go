@@ -17,39 +17,33 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits bound the waiting connections of a [Listener]: connections without a request between Begin and End.
+// Limits bound the waiting connections of a [Listener]: those without a request between Begin and End.
 type Limits struct {
-	// All bounds all waiting connections. Default: a quarter of the process's file limit, at most 4096.
+	// All defaults to a quarter of the process's file limit, at most 4096.
 	All int
-	// Address bounds the waiting connections of one IP address, or of one IPv6 /64 network. Connections without an IP
-	// address count in All only. Default: a quarter of All.
+	// Address bounds those of one IP address, or of one IPv6 /64 network. Default: a quarter of All.
 	Address int
 	// Wait is how long a connection may wait; 0: no bound.
 	Wait time.Duration
 }
 
 const (
-	mostWaiting = 4096
-	// complainEvery is the shortest interval between log lines about closed or refused connections: anyone can cause
-	// them.
+	mostWaiting   = 4096
 	complainEvery = 10 * time.Second
-	// dawdles is how long a client needs at most for its first request or its handshake, unless it is slow.
+	// dawdles is how long a client that is not slow needs for its first request or its handshake.
 	dawdles = time.Second
-	// idles is the same for a client's next request: its connection is not closed because many others were opened at once.
+	// idles is the same for its next request.
 	idles      = 10 * time.Second
 	firstPause = 5 * time.Millisecond
 	lastPause  = time.Second
-	// resetsPerSecond bounds the requests that one address may cancel in HTTP/2, mostResets those at once. A gateway is
-	// one address, with all of its clients.
+	// Requests that one address, which may be a gateway, may cancel in HTTP/2.
 	resetsPerSecond = 500
 	mostResets      = 2000
 )
 
-// Listener accepts connections even under errors that are not its own, such as a lack of file descriptors: it logs
-// them, pauses and retries. Its connections have the type [*Conn] and wait at first. If too many wait, it closes the
-// one that has waited longest, of the address with too many, or of the address with the most among those that have
-// waited for a second. After a request that is ten seconds. So a client that opens many idle connections loses its own,
-// and one that soon sends a request is safe.
+// Listener accepts connections even under errors that are not its own, such as a lack of file descriptors. Its connections
+// have the type [*Conn] and wait at first. If too many wait, it closes the oldest of the address with the most, so a client
+// that opens many idle connections loses its own.
 type Listener struct {
 	net.Listener
 	limits Limits
@@ -59,9 +53,9 @@ type Listener struct {
 
 	mu         sync.Mutex // guards the fields below, and the Conns' places
 	waiting    int
-	by         map[netip.Prefix]*list.List // the waiting *Conns by address, the oldest first; no list is empty
+	by         map[netip.Prefix]*list.List // by address, the oldest first; no list is empty
 	complained time.Time
-	resets     map[netip.Prefix]*rate.Limiter // of cancelled requests in HTTP/2, by address
+	resets     map[netip.Prefix]*rate.Limiter
 }
 
 // NewListener returns a Listener for l and takes l over.
@@ -81,9 +75,9 @@ func NewListener(l net.Listener, limits Limits, log *slog.Logger) *Listener {
 	return w
 }
 
-// Bound returns a [Listener] with the default limits for s: a connection waits while none of its requests is served.
-// In HTTP/2 it ends if its address cancels too many requests. The ReadHeaderTimeout and IdleTimeout of s bound the wait.
-// s must have its handler, and no ConnContext of its own.
+// Bound returns a [Listener] with the default limits for s: a connection waits while none of its requests is served. In
+// HTTP/2 it ends if its address cancels too many requests. s must have its handler, and no ConnContext of its own; its
+// ReadHeaderTimeout and IdleTimeout bound the wait.
 func Bound(s *http.Server, l net.Listener, log *slog.Logger) net.Listener {
 	s.ConnContext = withConn
 	next := s.Handler
@@ -108,7 +102,6 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// bound returns the Conn beneath a connection; nil: none.
 func bound(c any) *Conn {
 	for {
 		switch over := c.(type) {
@@ -152,7 +145,6 @@ func (l *Listener) Close() error {
 	return l.Listener.Close()
 }
 
-// take wraps a new connection and lets it wait.
 func (l *Listener) take(conn net.Conn) *Conn {
 	boundUnsent(conn)
 	c := &Conn{over: over{conn}, l: l}
@@ -169,7 +161,7 @@ func (l *Listener) take(conn net.Conn) *Conn {
 	return c
 }
 
-// wait adds a connection to the waiting ones, and closes one if there are too many. The caller holds mu.
+// wait closes a connection if there are too many. The caller holds mu.
 func (l *Listener) wait(c *Conn) {
 	if c.gone {
 		return
@@ -195,7 +187,7 @@ func (l *Listener) wait(c *Conn) {
 	}
 }
 
-// leave removes a connection from the waiting ones. The caller holds mu.
+// The caller holds mu.
 func (l *Listener) leave(c *Conn) {
 	if c.place == nil {
 		return
@@ -212,10 +204,9 @@ func (l *Listener) leave(c *Conn) {
 	}
 }
 
-// evict closes the oldest waiting connection of the address with the most, if it has waited at least least, and logs
-// why. Addresses whose oldest has waited for [dawdles] or [idles] come before all others, so that many silent addresses
-// do not end the fresh connections of one that has several. Of equals the oldest connection is closed. The caller holds
-// mu.
+// evict closes the oldest waiting connection of the address with the most, if it has waited for least. Addresses whose
+// oldest has waited for [dawdles] or [idles] come first: many silent addresses must not end the fresh connections of one
+// that has several. The caller holds mu.
 func (l *Listener) evict(least time.Duration, why string, about ...any) {
 	var last *Conn
 	most, now := 0, time.Now()
@@ -258,13 +249,12 @@ func (l *Listener) complain(why string, about ...any) {
 	}
 }
 
-// over is a connection around another one.
 type over struct{ net.Conn }
 
 // NetConn returns the connection beneath.
 func (o over) NetConn() net.Conn { return o.Conn }
 
-// CloseWrite closes the sending side, so that the answer is read before the connection ends.
+// CloseWrite closes the sending side.
 func (o over) CloseWrite() error {
 	if half, ok := o.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -272,20 +262,20 @@ func (o over) CloseWrite() error {
 	return nil
 }
 
-// Conn is a connection of a [Listener]. It waits while every call of Begin was followed by an End.
+// Conn waits while every call of Begin was followed by an End.
 type Conn struct {
 	over
 	l    *Listener
-	from netip.Prefix // invalid: no IP address
+	from netip.Prefix
 
 	// Guarded by the mutex of the Listener.
-	serves int           // calls of Begin without their End
-	served bool          // Begin was called
-	place  *list.Element // in the list of waiting connections; nil: it does not wait
-	since  time.Time     // when the wait began
-	late   *time.Timer   // ends the wait; nil: no bound
-	gone   bool          // closed
-	why    error         // why the Listener closed it
+	serves int
+	served bool
+	place  *list.Element // in a list of by; nil: it does not wait
+	since  time.Time
+	late   *time.Timer
+	gone   bool
+	why    error
 }
 
 // Begin marks the start of a request on the connection, which is served until End.
@@ -297,7 +287,7 @@ func (c *Conn) Begin() {
 	c.l.leave(c)
 }
 
-// End marks the end of a request. The connection waits again if it serves no other one.
+// End marks the end of a request.
 func (c *Conn) End() {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
@@ -306,15 +296,14 @@ func (c *Conn) End() {
 	}
 }
 
-// countReset counts a request that its client has cancelled, and closes the connection if its address cancels too many. A
-// new one costs the client more than a new stream, which it could open and cancel without end.
+// countReset closes the connection of a client that cancels too many: a new one costs more than a new stream.
 func (c *Conn) countReset() {
 	l := c.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := l.resets[c.from]
 	if b == nil {
-		if len(l.resets)%mostWaiting == 0 { // none yet, or too many
+		if len(l.resets)%mostWaiting == 0 {
 			l.resets = map[netip.Prefix]*rate.Limiter{}
 		}
 		b = rate.NewLimiter(resetsPerSecond, mostResets)

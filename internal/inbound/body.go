@@ -19,26 +19,24 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Body is a request's whole body, owned by the reader, so that it can be sent again while the client sees nothing.
-// Its memory is pooled and charged; both end once [Body.Release] was called and every reader was closed.
+// Body is a request's whole body. Its memory is pooled, and charged until [Body.Release] was called and every reader was
+// closed.
 type Body struct {
 	door    *Door
 	data    []byte
-	whole   []byte // what data is a part of; nil: none
+	whole   []byte // what data is a part of
 	account *Account
 	refs    atomic.Int32
-	of      *Body             // the owner of the bytes; nil: this body
-	object  *jsonfield.Object // nil: not requested yet
+	of      *Body // the owner of the bytes; nil: this body
+	object  *jsonfield.Object
 }
 
-// Buffers are pooled by size, in powers of two; larger ones are left to the garbage collector. So a growing body
-// returns its smaller buffers for immediate reuse.
+// Buffers are pooled by size, in powers of two: a growing body returns its smaller buffers for reuse.
 const (
-	smallest = 10 // 1 KiB
-	largest  = 26 // 64 MiB
+	smallest = 10
+	largest  = 26
 )
 
-// pools[n] has buffers of 1 << (smallest + n) bytes.
 var pools [largest - smallest + 1]sync.Pool
 
 // fitting returns the buffer size for want bytes: the next power of two, unless that wastes too much.
@@ -49,7 +47,6 @@ func fitting(want int64) int64 {
 	return want
 }
 
-// poolOf returns the exponent of the smallest power of two that holds size bytes, at least smallest.
 func poolOf(size int64) int { return max(bits.Len64(uint64(size-1)), smallest) }
 
 // Grab returns a buffer, with any content.
@@ -61,14 +58,13 @@ func Grab(size int64) []byte {
 	}
 	if size >= largeBuffer && uncollected.Add(size) >= 256<<20 {
 		uncollected.Store(0)
-		go debug.FreeOSMemory() // ends by itself
+		go debug.FreeOSMemory()
 	}
 	return make([]byte, size)
 }
 
-// Go's collector lets the heap grow to twice what is in use, and does not run while nothing is allocated. So large
-// buffers would take more than the limit of bodies, for minutes. After every 256 MiB of them, and a while after one has
-// been given back, a collection is started.
+// Go's collector lets the heap grow to twice what is in use, and does not run while nothing is allocated: large buffers
+// would take more than the limit of bodies, for minutes.
 const (
 	largeBuffer  = 1 << 20
 	collectAfter = 10 * time.Second
@@ -76,7 +72,7 @@ const (
 
 var (
 	uncollected atomic.Int64 // bytes of large buffers since the last collection
-	collecting  atomic.Bool  // one is due
+	collecting  atomic.Bool
 )
 
 // GiveBack returns a buffer of [Grab], which must not be used afterwards.
@@ -89,7 +85,7 @@ func GiveBack(b []byte) {
 	}
 }
 
-// CollectLater starts a collection in a while, and gives what it frees back to the system. Calls until then do nothing.
+// CollectLater starts a collection in a while, and gives what it frees back to the system.
 func CollectLater() {
 	if collecting.CompareAndSwap(false, true) {
 		time.AfterFunc(collectAfter, func() {
@@ -103,8 +99,7 @@ func CollectLater() {
 // Bytes returns the body. It must not be modified, nor used after [Body.Release].
 func (b *Body) Bytes() []byte { return b.data }
 
-// Object returns the body's fields. The owner must call it first, before others read the body, and must not edit the
-// result. A body read from another one in this process gets a copy.
+// Object returns the body's fields, which must not be edited. The owner must call it first, before others read the body.
 func (b *Body) Object() *jsonfield.Object {
 	if b.object == nil {
 		b.object = jsonfield.Open(b.data)
@@ -127,15 +122,14 @@ func (b *Body) Release() {
 	}
 }
 
-// Drop releases the bytes: they must not be used afterwards, and there must be no reader. The charge stays until
-// [Body.Release], for data derived from them.
+// Drop releases the bytes; there must be no reader. The charge stays until [Body.Release], for data derived from them.
 func (b *Body) Drop() {
 	GiveBack(b.whole)
 	b.whole, b.data = nil, nil
 }
 
-// Take charges n more bytes to the body's account, until [Body.Give] or the end of the body, as [Account.Take]
-// does. Errors are those of [Door.Read].
+// Take charges n more bytes until [Body.Give] or the end of the body, as [Account.Take] does. Errors are those of
+// [Door.Read].
 func (b *Body) Take(ctx context.Context, n int64) error {
 	err := b.account.Take(ctx, n)
 	if known := b.door.refusal(err); known != nil {
@@ -147,8 +141,7 @@ func (b *Body) Take(ctx context.Context, n int64) error {
 // Give returns n bytes charged by [Body.Take].
 func (b *Body) Give(n int64) { b.account.Give(n) }
 
-// Reader returns a reader of the whole body. It keeps the memory until it is closed, which a [http.Transport] may do
-// after it has returned.
+// Reader returns a reader of the whole body, which keeps the memory until it is closed.
 func (b *Body) Reader() io.ReadCloser {
 	if b.Len() == 0 {
 		return http.NoBody
@@ -157,14 +150,12 @@ func (b *Body) Reader() io.ReadCloser {
 	return &reader{body: b}
 }
 
-// reader may be closed by one goroutine of a transport while another one reads.
 type reader struct {
-	mu   sync.Mutex // guards all fields
+	mu   sync.Mutex // One goroutine of a transport may close it while another one reads.
 	body *Body      // nil once closed
 	at   int
 }
 
-// Read implements [io.Reader].
 func (r *reader) Read(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,7 +170,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// share returns the body, with the reader's reference, if nothing was read and the reader is open; otherwise nil.
+// share returns the body, with the reader's reference; nil: something was read, or the reader is closed.
 func (r *reader) share() *Body {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -202,14 +193,12 @@ func (r *reader) Close() error {
 	return nil
 }
 
-// share is the heap's share of the container's memory; the rest is for memory that the runtime does not count.
 const share = 0.9
 
-// LimitMemory sets Go's memory limit from the container's limit, if there is one: the kernel kills a container that
-// exceeds it, and the garbage collector does not know it. $GOMEMLIMIT wins. It returns the limit in effect, in bytes;
-// 0: none. It must be called once, before the process serves.
+// LimitMemory sets Go's memory limit from the container's limit, if there is one, unless $GOMEMLIMIT is set. It returns the
+// limit in effect, in bytes; 0: none. It must be called once, before the process serves.
 func LimitMemory() int64 {
-	// It fails without a control group or a limit; then no limit is set.
+	// It fails without a control group or a limit.
 	_, _ = memlimit.SetGoMemLimitWithOpts(memlimit.WithRatio(share), memlimit.WithProvider(memlimit.FromCgroup))
 	limit := debug.SetMemoryLimit(-1)
 	if limit == math.MaxInt64 {
@@ -218,17 +207,16 @@ func LimitMemory() int64 {
 	return limit
 }
 
-// Error is why a request is refused, for the client. Its wire form depends on the API.
+// Error is why a request is refused. Its wire form depends on the API.
 type Error struct {
 	Status  int
-	Code    string // a code for programs; empty: none
+	Code    string
 	Message string
 }
 
-// Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// HTTP returns the answer's status, code and retry delay; 0: no delay is sent.
+// HTTP returns the answer's status, code and retry delay; 0: none.
 func (e *Error) HTTP() (status int, code string, retryAfter time.Duration) {
 	if e.Status == http.StatusServiceUnavailable || e.Status == http.StatusTooManyRequests {
 		retryAfter = time.Second
@@ -236,7 +224,7 @@ func (e *Error) HTTP() (status int, code string, retryAfter time.Duration) {
 	return e.Status, e.Code, retryAfter
 }
 
-// The corresponding codes of package api.
+// As in package api, which this package may not import.
 const (
 	codeFull     = "hold_full"
 	codeTooLarge = "body_too_large"
@@ -246,7 +234,6 @@ func refuse(status int, code, format string, args ...any) error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// size formats bytes in the largest binary unit that leaves at least 1.
 func size(bytes int64) string {
 	v, unit := float64(bytes), "B"
 	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {

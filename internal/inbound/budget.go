@@ -8,9 +8,8 @@ import (
 	"sync"
 )
 
-// Errors of [Account.Take].
 var (
-	// ErrShare means that the client holds as much as one client may.
+	// ErrShare means that the client holds as much as one may.
 	ErrShare = errors.New("this client holds as much memory as one client may")
 	// ErrFull means that all memory is in use, and no larger account can give way.
 	ErrFull = errors.New("all memory is in use")
@@ -18,15 +17,10 @@ var (
 	ErrGaveWay = errors.New("the memory was needed for others, who hold less")
 )
 
-// A Budget divides memory among clients whose needs are not known beforehand, and some of which may be hostile. It
-// counts the memory that its callers report, whatever it is for.
+// A Budget divides memory among clients, some of which may be hostile. A client never gets more than its share.
 //
-//  1. [Budget.Open] makes an account for a client. It is open: it may have to give way.
-//  2. [Account.Take] charges bytes, before they are allocated. If there are not enough, the largest open account gives
-//     way of the client whose open accounts hold the most (sizes count in powers of two; of equals, the one that
-//     reached its size first). An account that would become larger is refused. A client never gets more than its share.
-//  3. The account that gives way is told so and closes. Take waits for that.
-//  4. [Account.Settle] ends the open state: the memory stays the account's until [Account.Close].
+// If there is not enough, the largest open account of the client whose open accounts hold the most is told to give way, and
+// [Account.Take] waits until that closes. Sizes count in powers of two. An account that would become larger is refused.
 //
 // All methods are safe for concurrent use; those of one account are called by one goroutine at a time.
 type Budget struct {
@@ -35,21 +29,20 @@ type Budget struct {
 	mu      sync.Mutex // guards the fields below, and the accounts and clients
 	used    int64
 	clients map[string]*client
-	yields  ranks[client] // clients with open accounts, by the size of these
+	yields  ranks[client]
 }
 
-// client is one client's part. It is deleted with its last account.
 type client struct {
 	name     string
 	accounts int
 	used     int64
-	open     ranks[Account] // by size
-	opened   int            // accounts in open
-	openUsed int64          // their total size
+	open     ranks[Account]
+	opened   int
+	openUsed int64
 	place    place
 }
 
-// Account is the memory held by one request of a client.
+// Account is the memory held by one request.
 type Account struct {
 	budget *Budget
 	client *client
@@ -57,7 +50,7 @@ type Account struct {
 	yield  func()
 	place  place
 
-	gaveWay bool          // it was asked to give way
+	gaveWay bool
 	asked   chan struct{} // closed when it gives way; made when it waits in Take
 	closed  chan struct{} // closed by Close; made when another account waits for that
 }
@@ -74,8 +67,8 @@ func (b *Budget) Used() int64 {
 	return b.used
 }
 
-// Open returns an empty account. yield is called, at most once, when the account is asked to give way. It runs in
-// another goroutine and must neither block nor call the budget. The caller must then call [Account.Close] soon.
+// Open returns an empty account. yield is called, at most once and in another goroutine, when the account must give way: the
+// caller must then call [Account.Close] soon. It must neither block nor call the budget.
 func (b *Budget) Open(name string, yield func()) *Account {
 	a := &Account{budget: b, yield: yield}
 	b.mu.Lock()
@@ -94,8 +87,8 @@ func (b *Budget) Open(name string, yield func()) *Account {
 	return a
 }
 
-// Take charges n more bytes. It blocks only while another account gives way, or until ctx ends. After an error the
-// account's size is unchanged.
+// Take charges n more bytes. It blocks only while another account gives way. After an error the account's size is
+// unchanged.
 func (a *Account) Take(ctx context.Context, n int64) error {
 	for {
 		wait, err := a.budget.take(a, n)
@@ -112,7 +105,6 @@ func (a *Account) Take(ctx context.Context, n int64) error {
 	}
 }
 
-// take charges n bytes, or returns a channel to wait for, or an error.
 func (b *Budget) take(a *Account, n int64) (wait <-chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,7 +148,6 @@ func (b *Budget) victim(a *Account, n int64) *Account {
 	return c.victim(a, n)
 }
 
-// victim returns the client's open account that gives way to its account a; nil: none.
 func (c *client) victim(a *Account, n int64) *Account {
 	v := c.open.top()
 	if v == nil || v == a || rank(v.held) < rank(a.held+n) {
@@ -185,7 +176,7 @@ func (a *Account) Give(n int64) {
 	b.charge(a, -n)
 }
 
-// Settle ends the open state: the account will not be asked to give way. It returns [ErrGaveWay] if it already was.
+// Settle keeps the account from giving way. It returns [ErrGaveWay] if it was asked to.
 func (a *Account) Settle() error {
 	b := a.budget
 	b.mu.Lock()
@@ -227,14 +218,11 @@ func (a *Account) Close() {
 	}
 }
 
-// maxRank is the rank of sizes of a TiB or more.
 const maxRank = 41
 
-// rank returns the number of bits of a size, at most maxRank.
 func rank(n int64) int { return min(bits.Len64(uint64(max(n, 0))), maxRank) }
 
-// ranks holds items by the rank of their size, in order of arrival at that rank. The zero value is empty. Every
-// operation takes constant time.
+// ranks holds items by the rank of their size, in order of arrival at that rank.
 type ranks[T any] struct {
 	lists [maxRank + 1]list.List
 	most  int // all higher lists are empty
@@ -242,10 +230,9 @@ type ranks[T any] struct {
 
 type place struct {
 	rank int
-	at   *list.Element // nil: in no list
+	at   *list.Element
 }
 
-// put adds an item that is not present.
 func (r *ranks[T]) put(t *T, p *place, size int64) {
 	p.rank = rank(size)
 	p.at = r.lists[p.rank].PushBack(t)
@@ -257,7 +244,6 @@ func (r *ranks[T]) remove(p *place) {
 	p.at = nil
 }
 
-// move updates the position of a present item to a new size.
 func (r *ranks[T]) move(t *T, p *place, size int64) {
 	if rank(size) == p.rank {
 		return
@@ -266,7 +252,6 @@ func (r *ranks[T]) move(t *T, p *place, size int64) {
 	r.put(t, p, size)
 }
 
-// top returns the item of the highest rank, and of equals the one that reached it first; nil: none.
 func (r *ranks[T]) top() *T {
 	for r.most > 0 && r.lists[r.most].Len() == 0 {
 		r.most--

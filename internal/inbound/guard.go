@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Protocols returns the protocols of a server for clients: HTTP/1.1, and HTTP/2 without TLS for clients with prior
-// knowledge. It excludes the upgrade to HTTP/2, whose first body is read without a bound.
+// Protocols excludes the upgrade from HTTP/1.1 to HTTP/2, whose first body is read without a bound.
 func Protocols() *http.Protocols {
 	var p http.Protocols
 	p.SetHTTP1(true)
@@ -18,14 +17,11 @@ func Protocols() *http.Protocols {
 	return &p
 }
 
-// Guard makes s reject requests with both a Content-Length and a Transfer-Encoding: a proxy in front may have used
-// the other one, so that a body here was a request there (RFC 9112, 6.1). Package net/http uses the second and hides
-// the first, so the returned listener inspects connections as they are read.
+// Guard makes s reject requests with both a Content-Length and a Transfer-Encoding: a proxy in front may have used the
+// other one (RFC 9112, 6.1). Package net/http hides the first, so the returned listener, on which s must serve, inspects
+// connections. Guard also rejects a Transfer-Encoding in HTTP/1.0.
 //
-// It also rejects a Transfer-Encoding in HTTP/1.0, which has none. s must serve on that listener and have no
-// ConnContext of its own. HTTP/2 is not inspected; it does not have the problem. For TLS l decrypts: s can't, since it
-// takes a connection of Guard for a plain one. s waits for unread bodies as [Answered] does. answer writes the
-// rejection, an *[Error].
+// s must have no ConnContext of its own. For TLS l decrypts. answer writes the rejection, an *[Error].
 func Guard(s *http.Server, l net.Listener, answer func(http.ResponseWriter, *http.Request, error)) net.Listener {
 	s.ConnContext = withConn
 	next := s.Handler
@@ -49,11 +45,10 @@ func Guard(s *http.Server, l net.Listener, answer func(http.ResponseWriter, *htt
 	return guarded{l}
 }
 
-// unread is how long a client may continue sending a body that nobody reads.
 const unread = 5 * time.Second
 
-// Answered wraps next so that the server waits only a while for unread request bodies: package net/http reads the
-// rest of a body before it sends the answer.
+// Answered bounds the wait for unread request bodies: package net/http reads the rest of a body before it sends the
+// answer.
 func Answered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
@@ -61,8 +56,7 @@ func Answered(next http.Handler) http.Handler {
 	})
 }
 
-// Unread declares that the body of r, or the rest of it, is not read. A handler that writes a long answer to such a
-// request calls it first; [Answered] calls it at the end.
+// Unread declares that the rest of the body of r is not read. Call it before a long answer; [Answered] calls it at the end.
 func Unread(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 && r.Body != http.NoBody && r.ProtoMajor == 1 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unread)) // an error means a test connection without deadlines
@@ -71,7 +65,6 @@ func Unread(w http.ResponseWriter, r *http.Request) {
 
 type guarded struct{ net.Listener }
 
-// Accept implements net.Listener.
 func (l guarded) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -80,20 +73,18 @@ func (l guarded) Accept() (net.Conn, error) {
 	return &watched{over: over{c}}, nil
 }
 
-// watched is a connection whose lines are inspected. It does not know where a header ends and a body begins: it
-// groups the lines between two empty ones. So text in a body may look like a header. That matters only for requests
-// with a Transfer-Encoding, and for HTTP/1.0.
+// watched does not know where a header ends and a body begins, so text in a body may look like a header. That matters only
+// for requests with a Transfer-Encoding, and for HTTP/1.0.
 type watched struct {
 	over
-	line   [len(transferEncoding)]byte // the beginning of the current line
-	n      int                         // the number of bytes in line
-	length bool                        // a Content-Length came since the last empty line
-	chunks bool                        // a Transfer-Encoding came since the last empty line
-	both   atomic.Bool                 // both have come together once
-	coded  atomic.Bool                 // a Transfer-Encoding has come once
+	line   [len(transferEncoding)]byte
+	n      int
+	length bool        // since the last empty line
+	chunks bool        // since the last empty line
+	both   atomic.Bool // both have come together
+	coded  atomic.Bool // a Transfer-Encoding has come
 }
 
-// ambiguous returns why other parsers may see another end of r; empty: they do not.
 func (c *watched) ambiguous(r *http.Request) string {
 	switch {
 	case r.ProtoMinor == 0 && c.coded.Load():
@@ -109,7 +100,6 @@ const (
 	transferEncoding = "transfer-encoding:"
 )
 
-// Read reads and inspects the lines.
 func (c *watched) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.inspect(p[:n])

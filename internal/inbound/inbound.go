@@ -1,18 +1,7 @@
-// Package inbound reads whole request bodies and bounds the resources that a hostile client can use: with a large
-// Content-Length and no bytes, by sending slowly or endlessly, or with thousands of connections.
+// Package inbound reads whole request bodies and bounds the resources that a hostile client can use.
 //
-// It does not parse bodies, and everything that it holds has a bound.
-//
-// The life of one body:
-//
-//  1. [Door.Read] charges the request's cost besides its body, and a small first buffer: a promised length costs
-//     nothing.
-//  2. Bytes arrive. Before the buffer grows, the larger one is charged too ([Budget]); the smaller one is
-//     released after the copy. If memory is short, this body is refused, or another one that holds more.
-//  3. A client that sends nothing for [Idle], or less than [Rate], gets an error and is disconnected.
-//  4. The body is complete: it stays charged and is not evicted, until [Body.Release].
-//
-// A Door is safe for concurrent use.
+// A promised length costs nothing: a buffer is charged ([Budget]) before it grows with the bytes that arrive. If memory is
+// short, this body is refused, or another one that holds more.
 package inbound
 
 import (
@@ -28,17 +17,15 @@ import (
 	"time"
 )
 
-// Config bounds bodies. Sizes are in bytes. Zero fields take their defaults.
+// Config bounds bodies, in bytes. Zero fields take their defaults.
 type Config struct {
 	// MaxBody bounds one body. Default 64 MiB.
 	MaxBody int64
-	// Memory bounds all bodies together, with the other costs of their requests. Default 1 GiB. One client gets half
-	// of it, but enough for one body.
+	// Memory bounds all bodies and their requests. Default 1 GiB. One client gets half of it.
 	Memory int64
 }
 
-// Within returns the configuration for a process with a memory limit; 0: none. Bodies get half of it, and no more
-// than the defaults.
+// Within returns the configuration for a process with a memory limit; 0: none.
 func Within(limit int64) Config {
 	c := Config{}.WithDefaults()
 	if limit > 0 {
@@ -71,19 +58,17 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// The least pace of a body.
 const (
 	// Idle is how long a client may send nothing.
 	Idle = 10 * time.Second
-	// Rate is the number of bytes that a client must send per second, on average since its request began and after
-	// Idle.
+	// Rate is the least bytes per second, on average after Idle.
 	Rate = 1 << 10
 )
 
-// requestCost is the approximate memory of a request and its connection besides its body: buffers, stacks, headers.
+// requestCost is the approximate memory of a request besides its body.
 const requestCost = 32 << 10
 
-// Door reads bodies. See the package comment.
+// Door reads bodies. It is safe for concurrent use.
 type Door struct {
 	cfg    Config
 	memory *Budget
@@ -98,23 +83,20 @@ func New(cfg Config) *Door {
 	return &Door{cfg: cfg, memory: NewBudget(limit, max(limit/2, one))}
 }
 
-// Memory returns the budget that bodies are charged to; other memory of requests may be charged to it too.
+// Memory returns the budget that bodies are charged to.
 func (d *Door) Memory() *Budget { return d.memory }
 
-// Fits reports whether the length and the form of r's body are such that [Door.Read] accepts it.
+// Fits reports whether [Door.Read] accepts the length and the form of r's body.
 func (d *Door) Fits(r *http.Request) bool {
 	return r.ContentLength <= d.cfg.MaxBody && r.Header.Get("Content-Encoding") == ""
 }
 
-// Read reads the body of r to its end and leaves r without one. client is charged for it. It blocks as long as the
-// client sends fast enough. The error is the context's if the client left, otherwise an *[Error]:
+// Read reads the body of r to its end, at the expense of client. The error is the context's if the client left, otherwise an
+// *[Error]:
 //
 //   - 400: the body ends before its Content-Length; 413: it exceeds the limit; 415: it is compressed;
 //   - 408: it comes too slowly;
 //   - 429: the client's share of the memory is used; 503: all memory is used.
-//
-// After an error the connection ends with the answer, as the rest of the body is not read; in HTTP/2 only the stream
-// ends.
 func (d *Door) Read(w http.ResponseWriter, r *http.Request, client string) (*Body, error) {
 	if err := uncompressed(w, r); err != nil {
 		return nil, err
@@ -140,7 +122,7 @@ func (d *Door) Read(w http.ResponseWriter, r *http.Request, client string) (*Bod
 	return body, nil
 }
 
-// shared returns a body that shares the bytes of another one. It takes over a reference to that.
+// shared takes over a reference to another body.
 func (d *Door) shared(of *Body, client string) *Body {
 	b := &Body{door: d, data: of.data, account: d.memory.Open(client, func() {}), of: of}
 	b.refs.Store(1)
@@ -150,8 +132,7 @@ func (d *Door) shared(of *Body, client string) *Body {
 	return b
 }
 
-// uncompressed rejects a compressed body: model servers do not expand one, and the sender would choose the expanded
-// size.
+// uncompressed rejects a compressed body: the sender would choose the expanded size.
 func uncompressed(w http.ResponseWriter, r *http.Request) error {
 	for _, name := range r.Header["Content-Encoding"] {
 		if name != "" && !strings.EqualFold(name, "identity") {
@@ -171,15 +152,14 @@ type reading struct {
 	control *http.ResponseController
 	account *Account
 	began   time.Time
-	moved   time.Time // when the deadline was last set; zero: never
+	moved   time.Time
 	buf     []byte
-	n       int // the number of bytes in buf
+	n       int
 
-	mu      sync.Mutex // guards the fields below, and orders changes of the deadline
-	yielded bool       // the account was asked to give way: the deadline has passed and stays so
+	mu      sync.Mutex // guards yielded, and orders changes of the deadline
+	yielded bool       // the deadline has passed and stays so
 }
 
-// giveWay ends the reading from another goroutine.
 func (in *reading) giveWay() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -187,7 +167,6 @@ func (in *reading) giveWay() {
 	_ = in.control.SetReadDeadline(time.Unix(1, 0)) // an error means a test connection without deadlines
 }
 
-// deadline sets the read deadline; zero: none.
 func (in *reading) deadline(t time.Time) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -209,7 +188,7 @@ func (in *reading) read() (*Body, error) {
 	if want == 0 || in.r.Body == nil {
 		return in.whole()
 	}
-	most := limit + 1 // one more byte, to see the end without growing
+	most := limit + 1 // to see the end without growing
 	if want > 0 {
 		most = want + 1
 	}
@@ -245,12 +224,12 @@ func (in *reading) whole() (*Body, error) {
 	return b, nil
 }
 
-// grow enlarges the buffer: stepwise at first, whatever length was promised, and never beyond most.
+// grow enlarges the buffer stepwise, whatever length was promised.
 func (in *reading) grow(most int64) error {
 	size := int64(1) << smallest
 	if in.buf != nil {
 		size = 2 * int64(len(in.buf))
-		if most <= 2*size { // half of the promised length has come
+		if most <= 2*size {
 			size = most
 		}
 	}
@@ -280,7 +259,6 @@ func (in *reading) expect() {
 	in.deadline(slowest)
 }
 
-// refusal converts the budget's refusals for the client; nil for other errors.
 func (d *Door) refusal(err error) error {
 	switch {
 	case errors.Is(err, ErrGaveWay), errors.Is(err, ErrFull):
@@ -309,8 +287,7 @@ func (in *reading) explain(err error) error {
 		return refuse(http.StatusRequestTimeout, "", "the body comes too slowly (%d bytes in %s): send at least %s a second, without pauses of %s",
 			in.n, time.Since(in.began).Round(time.Second), size(Rate), Idle)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		// Check this before the context: the end of the client's sending side also ends the context, while the client
-		// may still read.
+		// Before the context: the end of the client's sending side also ends the context, while the client may still read.
 		return refuse(http.StatusBadRequest, "", "the body ends after %d bytes, before its Content-Length or last chunk", in.n)
 	case in.r.Context().Err() != nil:
 		return in.r.Context().Err()
@@ -320,8 +297,8 @@ func (in *reading) explain(err error) error {
 	return refuse(http.StatusBadRequest, "", "read the body: %v", err)
 }
 
-// Server is an [http.Server] whose Shutdown ends as soon as the last request is answered. [http.Server.Shutdown] alone
-// waits up to five seconds for a connection that has not carried a request yet; this one closes such connections.
+// Server is an [http.Server] whose Shutdown closes connections that have not carried a request yet, for which
+// [http.Server.Shutdown] waits up to five seconds.
 type Server struct {
 	*http.Server
 
@@ -344,15 +321,14 @@ func (s *Server) changed(conn net.Conn, state http.ConnState) {
 		delete(s.unused, conn)
 		return
 	}
-	if s.ending { // accepted at the moment of the shutdown
+	if s.ending {
 		_ = conn.Close()
 		return
 	}
 	s.unused[conn] = true
 }
 
-// Shutdown accepts no new connections and blocks until all requests are answered or ctx ends. In the latter case it
-// returns ctx's error and leaves the rest open.
+// Shutdown blocks until all requests are answered. If ctx ends first, it returns ctx's error and leaves the rest open.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.ending = true

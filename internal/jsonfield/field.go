@@ -1,13 +1,10 @@
 // Package jsonfield reads and edits the top-level fields of a JSON object without decoding it: an edit keeps all
-// other bytes, including white space and order. Package jsontext handles the syntax (RFC 8259).
+// other bytes, including white space and order.
 //
-// [Open] parses a body once; the [Object] can then be edited repeatedly. A body that is not exactly one JSON object
-// (an array, a form, broken JSON, a second value after it) has no fields and is not changed: the model server rejects
-// it. Code that removes a field to protect a server must check [Object.Err] first, as servers differ in which broken
-// JSON they accept.
+// A body that is not exactly one JSON object has no fields and is not changed: the model server rejects it. Code that
+// removes a field to protect a server must check [Object.Err] first, as servers differ in which broken JSON they accept.
 //
-// Names are compared after unescaping: "\u006dodel" is model. A name may occur several times. [Items] and [Text] read
-// arrays and strings.
+// Names are compared after unescaping: "\u006dodel" is model. A name may occur several times.
 //
 // All functions are pure and safe for concurrent use; an Object belongs to one goroutine.
 package jsonfield
@@ -52,15 +49,15 @@ func Delete(body []byte, name string) []byte {
 	return o.Bytes()
 }
 
-// Each calls yield with every field of the object, in order, until it returns false: with the raw name, including
-// quotes, and the value. It returns the error of [Object.Err]; before an error, some fields may have been yielded.
+// Each calls yield with every raw name, including quotes, and value until it returns false. It returns the error of
+// [Object.Err], before which some fields may have been yielded.
 func Each(body []byte, yield func(name, value []byte) bool) error {
 	_, err := walk(body, func(f place) bool { return yield(body[f.name:f.nameEnd], body[f.value:f.valueEnd]) })
 	return err
 }
 
-// Items calls yield with every item of an array, in order, until it returns false. The array is JSON, without white
-// space around it; before an error, some items may have been yielded.
+// Items calls yield with every item of an array, without white space around it, until it returns false. Before an error,
+// some may have been yielded.
 func Items(array []byte, yield func(item []byte) bool) error {
 	r := open(array)
 	defer r.close()
@@ -70,8 +67,8 @@ func Items(array []byte, yield func(item []byte) bool) error {
 	return nil
 }
 
-// Text returns the text of a valid JSON string, given with its quotes. It is a part of the argument if nothing is
-// escaped. Unpaired surrogates become U+FFFD; invalid UTF-8 does too if the string has a \u escape.
+// Text returns the text of a valid JSON string with its quotes: a part of the argument if nothing is escaped. Unpaired
+// surrogates become U+FFFD; invalid UTF-8 does too if the string has a \u escape.
 func Text(quoted []byte) []byte {
 	rest := quoted[1 : len(quoted)-1 : len(quoted)-1]
 	escape := bytes.IndexByte(rest, '\\')
@@ -81,7 +78,7 @@ func Text(quoted []byte) []byte {
 	text := make([]byte, 0, len(rest))
 	for ; escape >= 0; escape = bytes.IndexByte(rest, '\\') {
 		c := letters[rest[escape+1]]
-		if c == 0 { // \u
+		if c == 0 {
 			text, _ = jsontext.AppendUnquote(text[:0], quoted) // the error is only about replaced characters
 			return text
 		}
@@ -91,29 +88,25 @@ func Text(quoted []byte) []byte {
 	return append(text, rest...)
 }
 
-// letters maps the letter of an escape to its character.
 var letters = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// place is the position of a field: offsets in the body.
 type place struct {
-	begin, end      int // from the preceding brace or comma to the following one
+	begin, end      int // with the brace or comma on both sides
 	name, nameEnd   int // including the quotes
 	value, valueEnd int
 }
 
-// is reports whether the field has the name.
 func (f place) is(body []byte, name string, fold bool) bool {
 	written := body[f.name+1 : f.nameEnd-1]
 	if bytes.IndexByte(written, '\\') >= 0 || (fold || strings.ContainsRune(name, utf8.RuneError)) && !utf8.Valid(written) {
-		written, _ = jsontext.AppendUnquote(nil, body[f.name:f.nameEnd]) // invalid UTF-8 and unpaired surrogates become U+FFFD, as in encoding/json
+		written, _ = jsontext.AppendUnquote(nil, body[f.name:f.nameEnd]) // U+FFFD for what is invalid, as in encoding/json
 	}
 	return string(written) == name || fold && strings.EqualFold(string(written), name)
 }
 
-// braces is the extent of an object: the offset after its opening brace, and of its closing one.
+// braces is the offset after an object's opening brace, and of its closing one.
 type braces struct{ opened, closed int }
 
-// readers pools decoders with their buffers.
 var readers = sync.Pool{New: func() any { return &reader{from: bytes.NewBuffer(nil), json: &jsontext.Decoder{}} }}
 
 type reader struct {
@@ -121,7 +114,6 @@ type reader struct {
 	json *jsontext.Decoder
 }
 
-// open returns a reader of body; it must be closed.
 func open(body []byte) *reader {
 	r := readers.Get().(*reader)
 	*r.from = *bytes.NewBuffer(body)
@@ -134,7 +126,6 @@ func (r *reader) close() {
 	readers.Put(r)
 }
 
-// walk parses body and calls yield with each field until it returns false.
 func walk(body []byte, yield func(place) bool) (braces, error) {
 	r := open(body)
 	defer r.close()
@@ -145,7 +136,6 @@ func walk(body []byte, yield func(place) bool) (braces, error) {
 	return b, nil
 }
 
-// Type errors of a value.
 var (
 	errNoObject = errors.New("want a JSON object, beginning with {")
 	errNoArray  = errors.New("want a JSON array, beginning with [")
@@ -184,7 +174,6 @@ func (r *reader) walk(body []byte, yield func(place) bool) (b braces, err error)
 	return b, nil
 }
 
-// items parses an array and calls yield with each item until it returns false.
 func (r *reader) items(yield func(item []byte) bool) error {
 	if r.json.PeekKind() != '[' {
 		return errNoArray
@@ -204,7 +193,6 @@ func (r *reader) items(yield func(item []byte) bool) error {
 	return nil
 }
 
-// value reads a value and returns its position.
 func (r *reader) value() (from, to int, err error) {
 	v, err := r.json.ReadValue()
 	to = int(r.json.InputOffset())
@@ -213,7 +201,6 @@ func (r *reader) value() (from, to int, err error) {
 
 func spaces(b []byte) int { return len(b) - len(bytes.TrimLeft(b, " \t\r\n")) }
 
-// wrong describes a syntax error, with its byte offset.
 func wrong(body []byte, err error) error {
 	var syntax *jsontext.SyntacticError
 	at := 0

@@ -10,22 +10,21 @@ import (
 
 // Object is a JSON object with the edits made so far. The zero value is an empty body.
 type Object struct {
-	// Fold compares names case-insensitively, as encoding/json does for struct fields: a server written in Go accepts
-	// "Model", "MODEL" and even "ſtream" (with a long s).
+	// Fold compares names as encoding/json does: it accepts "Model", "MODEL" and even "ſtream" (with a long s).
 	Fold bool
 
 	body   []byte
 	braces braces
 	fields []field
 	err    error
-	edited []byte    // the body with the edits; nil: outdated, or no edits
-	dirty  bool      // an edit was made
+	edited []byte // the body with the edits; nil: outdated, or no edits
+	dirty  bool
 	few    [12]field // most bodies have fewer fields
 }
 
 type field struct {
 	place
-	name, value []byte // the encoded replacements; nil: unchanged
+	name, value []byte // encoded; nil: unchanged
 	added, gone bool   // added: it has no place in the body
 }
 
@@ -60,13 +59,13 @@ func (o *Object) Clone() *Object {
 	return &c
 }
 
-// Err returns nil if the body is exactly one JSON object, and otherwise the error with its byte offset.
+// Err returns nil if the body is exactly one JSON object.
 func (o *Object) Err() error { return o.err }
 
 // Changed reports whether an edit was made.
 func (o *Object) Changed() bool { return o.dirty }
 
-// Bytes returns the body itself if it was not edited, otherwise a new slice.
+// Bytes returns the body itself if it was not edited.
 func (o *Object) Bytes() []byte {
 	if !o.dirty {
 		return o.body
@@ -77,7 +76,7 @@ func (o *Object) Bytes() []byte {
 	return o.edited
 }
 
-// Fields calls yield with each field until it returns false: with the raw name, including quotes, and the value.
+// Fields yields each raw name, including quotes, and value.
 func (o *Object) Fields(yield func(name, value []byte) bool) {
 	for i := range o.fields {
 		if f := &o.fields[i]; !f.gone && !yield(o.name(f), o.value(f)) {
@@ -86,8 +85,7 @@ func (o *Object) Fields(yield func(name, value []byte) bool) {
 	}
 }
 
-// Find returns the encoded value of the field, without white space around it. If the field is repeated, it returns
-// the last one, as encoding/json and most other parsers do. The value is a part of the body, not a copy.
+// Find returns the encoded value of the field, a part of the body; if it is repeated, the last one, as most parsers do.
 func (o *Object) Find(name string) (value []byte, found bool) {
 	for i := range o.fields {
 		if f := &o.fields[i]; o.is(f, name) {
@@ -170,7 +168,6 @@ func (o *Object) value(f *field) []byte {
 	return o.body[f.place.value:f.valueEnd]
 }
 
-// render writes the edited object. White space after the last field stays, after an added field.
 func (o *Object) render() []byte {
 	more := 0
 	for i := range o.fields {
@@ -205,15 +202,14 @@ func (o *Object) render() []byte {
 }
 
 func quoted(name string) []byte {
-	q, _ := json.Marshal(name) // strings always marshal
+	q, _ := json.Marshal(name)
 	return q
 }
 
-// Watch detects fields that two parsers may read differently. These are a repeated name, of which some use the first
-// and some the last, and a name in another case, which some accept and some ignore. It belongs to one goroutine and
-// one body.
+// Watch detects fields that two parsers may read differently: repeated ones, and names in another case. It belongs to one
+// body.
 type Watch struct {
-	// Names are the names to check, in lower case, at most 64.
+	// Names are in lower case, at most 64.
 	Names []string
 	seen  uint64
 }
@@ -224,7 +220,7 @@ func (w *Watch) See(name []byte) error {
 	if bytes.IndexByte(key, '\\') >= 0 {
 		var plain string
 		if json.Unmarshal(name, &plain) != nil {
-			return nil // not one of Names
+			return nil
 		}
 		key = []byte(plain)
 	}
@@ -233,7 +229,7 @@ func (w *Watch) See(name []byte) error {
 	}
 	for i, n := range w.Names {
 		switch {
-		case key[0]|0x20 != n[0] && key[0] < utf8.RuneSelf: // the common case
+		case key[0]|0x20 != n[0] && key[0] < utf8.RuneSelf:
 		case string(key) == n && w.seen&(1<<i) != 0:
 			return fmt.Errorf("the field %s occurs twice: send it once", n)
 		case string(key) == n:

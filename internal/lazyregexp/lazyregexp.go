@@ -1,6 +1,5 @@
-// Package lazyregexp compiles regular expressions on first use. A program that serves a request right after its
-// start, as an instance does, should not first compile those of its other commands (50 to 500 µs each, more with
-// bounded counts).
+// Package lazyregexp compiles regular expressions on first use: an instance that serves right after its start should not
+// first compile those of other commands.
 package lazyregexp
 
 import (

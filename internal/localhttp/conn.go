@@ -19,18 +19,17 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Conn is a connection. It carries one request at a time, or is idle. Those that the caller opens are to a server that
-// names the requests it answers ([api.InTurn]).
+// Conn carries one request at a time, or is idle.
 type Conn struct {
 	put       func(*Conn) bool // makes it idle; false: it is not kept
 	host      string
 	net       io.ReadWriteCloser
-	raw       syscall.RawConn // nil: the socket cannot be polled
-	head      *header         // the reader beneath in
+	raw       syscall.RawConn // nil: the socket can't be polled
+	head      *header         // beneath in
 	in        *bufio.Reader
-	proven    bool      // an answer has named its request
+	proven    bool
 	echoes    bool      // an answer has repeated its request's X-Request-Id
-	idleSince time.Time // written before it becomes idle
+	idleSince time.Time // written before it is idle
 }
 
 var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 8<<10) }}
@@ -44,7 +43,7 @@ func newConn(put func(*Conn) bool, host string, nc io.ReadWriteCloser) *Conn {
 		below = over.NetConn()
 	}
 	if s, ok := below.(syscall.Conn); ok {
-		c.raw, _ = s.SyscallConn() // nil for a closed connection: the first write fails
+		c.raw, _ = s.SyscallConn() // nil if it is closed: the first write fails
 	}
 	return c
 }
@@ -55,7 +54,7 @@ func (c *Conn) Close() { _ = c.net.Close() }
 // lastWord is how long a server may take to report the usage of a request that was left.
 const lastWord = time.Second
 
-// leave ends the request. The server sees the end of its input, and may still answer if it was asked for the usage.
+// leave ends the request. The server may still answer if it was asked for the usage.
 func (c *Conn) leave(r *http.Request) {
 	half, can := c.net.(interface {
 		CloseWrite() error
@@ -66,8 +65,7 @@ func (c *Conn) leave(r *http.Request) {
 	}
 }
 
-// exchange sends a request and reads the header of its answer. After an error the connection is closed; untouched
-// means that the other side has received nothing.
+// After an error of exchange the connection is closed; untouched means that the other side has received nothing.
 func (c *Conn) exchange(r *http.Request, out message, charge func(int64) error) (resp *http.Response, untouched bool, err error) {
 	ctx := r.Context()
 	stop := context.AfterFunc(ctx, func() { c.leave(r) })
@@ -97,10 +95,8 @@ func (c *Conn) exchange(r *http.Request, out message, charge func(int64) error) 
 	return resp, false, nil
 }
 
-// maxInterim bounds the interim responses to one request.
 const maxInterim = 8
 
-// header reads the answer's header and checks that it belongs to the request with the ID turn.
 func (c *Conn) header(r *http.Request, turn string, charge func(int64) error) (*http.Response, error) {
 	c.head.begin(charge)
 	for range maxInterim {
@@ -120,21 +116,20 @@ func (c *Conn) header(r *http.Request, turn string, charge func(int64) error) (*
 		}
 		if t := httptrace.ContextClientTrace(r.Context()); t != nil && t.Got1xxResponse != nil {
 			if err := t.Got1xxResponse(resp.StatusCode, textproto.MIMEHeader(resp.Header)); err != nil {
-				return nil, err // the caller's own
+				return nil, err
 			}
 		}
 	}
 	return nil, fmt.Errorf("more than %d interim answers", maxInterim)
 }
 
-// errTurn means that an answer belongs to another request, as far as can be known.
 var errTurn = errors.New("the answer on the connection is another request's")
 
-// requestID is a header that some servers repeat, such as vLLM with --enable-request-id-headers.
+// requestID is repeated by some servers, such as vLLM with --enable-request-id-headers.
 const requestID = "X-Request-Id"
 
-// inTurn compares the IDs in an answer, turn and [requestID], with the request's, and removes turn. The first answer
-// on a connection may have none: it cannot belong to another request.
+// inTurn compares the IDs in an answer with the request's. The first answer on a connection may have none: it can't belong
+// to another request.
 func (c *Conn) inTurn(h http.Header, turn, id string) error {
 	named, found := h[api.HeaderTurn]
 	delete(h, api.HeaderTurn)
@@ -158,20 +153,18 @@ func (c *Conn) inTurn(h http.Header, turn, id string) error {
 type body struct {
 	conn  *Conn
 	ctx   context.Context
-	stop  func() bool // detaches the context; false: it has already ended
+	stop  func() bool
 	in    io.ReadCloser
-	keep  bool // the connection may be reused
+	keep  bool
 	state atomic.Int32
 }
 
-// States of a body.
 const (
-	underWay  int32 = iota
-	complete        // read to its end
-	abandoned       // closed early, or broken
+	underWay int32 = iota
+	complete
+	abandoned // closed early, or broken
 )
 
-// Read reads from the connection. At the end of the body the connection is released.
 func (b *body) Read(p []byte) (int, error) {
 	switch b.state.Load() {
 	case complete:
@@ -192,13 +185,11 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection, unless the body was read to its end. Further calls do nothing.
 func (b *body) Close() error {
 	b.end(abandoned)
 	return nil
 }
 
-// end releases the connection, once.
 func (b *body) end(how int32) {
 	if !b.state.CompareAndSwap(underWay, how) {
 		return

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// CheckFolder returns an error if another user could have created the folder or can write to it. On a machine with several
-// users another one may create the folder in which a server's socket is looked up, and listen there.
+// CheckFolder returns an error if another user could have created the folder or can write to it, and so listen on a
+// server's socket there.
 func CheckFolder(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -22,8 +22,8 @@ func CheckFolder(path string) error {
 	return nil
 }
 
-// CheckPeer returns an error unless the peer, for a dialled connection the listener, runs as this user or root. If
-// the system does not support the check, it returns nil.
+// CheckPeer returns an error unless the peer, for a dialled connection the listener, runs as this user or root. It returns
+// nil if the system can't tell.
 func CheckPeer(conn *net.UnixConn) error {
 	uid, _, err := Peer(conn)
 	if errors.Is(err, errors.ErrUnsupported) {

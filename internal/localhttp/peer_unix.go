@@ -7,8 +7,8 @@ import (
 	"net"
 )
 
-// Peer returns the user and process at the other end of a connection; the process is 0 if it runs in another PID
-// namespace. The error is [errors.ErrUnsupported] if the system does not support it.
+// Peer returns the user and process at the other end of a connection; the process is 0 in another PID namespace. The error
+// is [errors.ErrUnsupported] if the system can't tell.
 func Peer(conn *net.UnixConn) (uid, pid int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

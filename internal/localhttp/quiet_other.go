@@ -2,5 +2,5 @@
 
 package localhttp
 
-// Quiet cannot poll the socket on this OS; a stale connection fails at its first read or write.
+// Quiet can't poll here; a stale connection fails at its first use.
 func (*Conn) Quiet() bool { return true }

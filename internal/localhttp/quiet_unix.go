@@ -4,8 +4,7 @@ package localhttp
 
 import "syscall"
 
-// Quiet reports whether an idle connection is open and has nothing to read: unsolicited bytes announce its end. It does not
-// block.
+// Quiet reports whether an idle connection is open and has nothing to read: unsolicited bytes announce its end.
 func (c *Conn) Quiet() bool {
 	if c.raw == nil {
 		return true
@@ -15,7 +14,7 @@ func (c *Conn) Quiet() bool {
 		var b [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		open = err == syscall.EAGAIN
-		return true // in any case: this is a poll, not a wait
+		return true // a poll, not a wait
 	})
 	return err == nil && open
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// most is the largest body that is assembled with its header in memory.
 const most = 256 << 10
 
 // Simple reports whether [RoundTripOver] carries r, and a [Transport] without net/http's client.
@@ -42,10 +41,8 @@ func (m message) release() {
 	}
 }
 
-// errHeader means that a header or address cannot be written without changing the request's meaning.
 var errHeader = errors.New("localhttp: a control character or separator where none may be")
 
-// whole writes r to memory and closes its body.
 func whole(r *http.Request) (message, error) {
 	m := message{whole: messages.Get().(*[]byte), turn: newTurn()}
 	b, err := appendHead((*m.whole)[:0], r, m.turn)
@@ -57,7 +54,7 @@ func whole(r *http.Request) (message, error) {
 				err = fmt.Errorf("localhttp: read the request's body of %d bytes: %w", r.ContentLength, err)
 			}
 		}
-		_ = r.Body.Close() // it was read
+		_ = r.Body.Close()
 	}
 	m.bytes = b
 	if err != nil {
@@ -67,7 +64,6 @@ func whole(r *http.Request) (message, error) {
 	return m, nil
 }
 
-// newTurn returns a request ID that cannot be guessed from others.
 func newTurn() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
 func appendHead(b []byte, r *http.Request, turn string) ([]byte, error) {
@@ -114,8 +110,7 @@ func appendHead(b []byte, r *http.Request, turn string) ([]byte, error) {
 	return append(b, "\r\n"...), nil
 }
 
-// PerConnection reports whether a header, by its canonical name, belongs to one connection (RFC 9110, 7.6.1): proxies
-// do not forward it.
+// PerConnection reports whether a canonical header belongs to one connection (RFC 9110, 7.6.1).
 func PerConnection(name string) bool {
 	return slices.Contains([]string{
 		"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
@@ -132,10 +127,8 @@ func DropNamed(h http.Header, lines []string) {
 }
 
 const (
-	// smallHeader is the size of an answer's header that is not charged.
 	smallHeader = 16 << 10
-	// headerCost is the approximate memory of a larger header.
-	headerCost = 2 * int64(api.MaxAnswerHeader)
+	headerCost  = 2 * int64(api.MaxAnswerHeader)
 )
 
 // maxLines bounds the lines of an answer's header, each of which takes more memory than its bytes.
@@ -143,15 +136,14 @@ const maxLines = 1000
 
 var errHeaderSize = fmt.Errorf("the header of the answer has more than %s or %d lines", api.MaxAnswerHeader, maxLines)
 
-// header reads from a connection. Between begin and end it reads at most the allowed size of one answer's header,
-// interim responses included.
+// Between begin and end, header reads at most one answer's header, with interim responses.
 type header struct {
 	from  io.Reader
-	under bool // a header is being read
-	left  int  // bytes that may still come
-	lines int  // lines so far, without the last read: it may contain the header's end
-	last  int  // lines of the last read
-	// charge is called once before a header gets large; nil: nothing is charged, or it already was.
+	under bool
+	left  int
+	lines int // without the last read, which may contain the header's end
+	last  int
+	// charge is called once before a header gets large; nil: nothing to charge.
 	charge func(int64) error
 }
 

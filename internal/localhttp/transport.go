@@ -1,41 +1,15 @@
 // Package localhttp carries HTTP requests between the processes of one machine, in a fraction of the time of
-// net/http's client.
-//
-// A [http.Transport] keeps two goroutines per connection, and a request passes through both. On a busy machine these
-// thread switches cost more than the rest of the way. A [Transport] has none: the calling goroutine writes the
-// request and reads the answer itself.
-//
-// The life of a request:
-//
-//  1. A request is simple if it uses http, has a body of known and moderate length and no upgrade. Others go to a
-//     [http.Transport] that keeps no connections.
-//  2. Header and body are assembled in memory, with a request ID ([api.HeaderTurn]), and written at once to an idle
-//     connection. Before, the connection is polled: if the other side has closed it or sent bytes, it is dropped. If
-//     nothing could be written, another one is tried. A new connection on the loopback interface is made without
-//     waiting.
-//  3. The header of the answer is read, at most [api.MaxAnswerHeader] bytes; interim responses (1xx) are skipped, but for [httptrace.ClientTrace.Got1xxResponse]. Its
-//     ID is compared before the caller sees a byte. It is an error if it names another request, or none on a reused
-//     connection; the connection is then closed.
-//  4. The caller reads the body from the connection. At its end the connection becomes idle if the answer has named
-//     its request. If the body is closed early, the connection is closed too; that tells the server that nobody
-//     listens.
-//  5. If the request's context ends, at any time, the connection is closed. If the request asks for its usage
-//     ([control.HeaderUsage]), at first only the direction to the server is: an answer within a second is returned.
+// net/http's client: the calling goroutine itself writes the request and reads the answer.
 //
 // HTTP/1.1 does not say which request a response is for: a surplus response that a server writes late is read by the
-// next request on that connection. So a connection is reused only if the server names the requests it answers, as our
-// own processes do ([api.InTurn]), or if the caller trusts it ([Transport.Reuse]), as net/http, Envoy and nginx trust
-// every server. Other servers get a connection per request. A trusted connection is closed after a status of 400 or
-// more, because the server may not have read the body. If the server repeats X-Request-Id, an answer with another
-// request's ID is refused.
+// next request on that connection. So a connection is reused only if the server names the requests it answers
+// ([api.InTurn]), or if the caller trusts it ([Transport.Reuse]). A trusted server may not have read the body before a
+// status of 400 or more, which closes the connection. An answer that names another request, or none on a reused connection, is an error.
 //
-// [RoundTripOver] does the same over connections opened by the caller.
+// A context that ends closes the connection. If the request asks for its usage ([control.HeaderUsage]), at first only the
+// direction to the server is closed: an answer within a second is returned.
 //
-// The package also has rules for headers: which belong to one connection ([PerConnection], [DropNamed]). [CheckFolder] and
-// [CheckPeer] check that a Unix socket is not another user's, and [Limit] bounds what servers elsewhere answer.
-//
-// It rejects headers that cannot be written, never sends a request twice, and does not support proxies, TLS, cookies
-// or redirects.
+// The package never sends a request twice, and does not support proxies, TLS, cookies or redirects.
 package localhttp
 
 import (
@@ -51,22 +25,21 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Transport is an [http.RoundTripper] for [api.Endpoint]s, safe for concurrent use. It keeps idle connections to
-// servers that name the requests they answer; see [New].
+// Transport is an [http.RoundTripper] for [api.Endpoint]s, safe for concurrent use.
 type Transport struct {
 	general *http.Transport // for requests that are not simple; it dials for both
 	perHost int
 	oldest  time.Duration
 
 	mu      sync.Mutex // guards the fields below
-	trusted string     // the host whose connections are reused although it does not name the requests it answers
+	trusted string     // the host of Reuse
 	idle    map[string][]*Conn
-	count   int         // of idle connections
-	sweep   *time.Timer // closes old ones; armed while there are idle ones
+	count   int
+	sweep   *time.Timer // armed while there are idle ones
 }
 
-// New returns a transport that keeps up to idlePerHost idle connections to each endpoint, each for at most idleTime,
-// which must be positive.
+// New returns a transport that keeps up to idlePerHost idle connections to each endpoint, for idleTime, which must be
+// positive.
 func New(idlePerHost int, idleTime time.Duration) *Transport {
 	t := &Transport{general: api.NewTransport(idlePerHost), perHost: idlePerHost, oldest: idleTime, idle: map[string][]*Conn{}}
 	t.general.DisableKeepAlives = true // it does not know request IDs
@@ -75,7 +48,7 @@ func New(idlePerHost int, idleTime time.Duration) *Transport {
 	return t
 }
 
-// Reuse allows reuse of connections to e, and to no other server, although e does not name the requests it answers.
+// Reuse allows reuse of connections to e alone, although e does not name the requests it answers.
 func (t *Transport) Reuse(e api.Endpoint) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,9 +70,8 @@ func hostOf(e api.Endpoint) string {
 	return u.Host
 }
 
-// Concurrent reports whether the server of r, a GET, answers on a second connection while a first one, on which it
-// has answered, is open and idle. A single-threaded server does not, and a server that closes each connection has
-// nothing to reuse. It returns false when ctx ends.
+// Concurrent reports whether the server of r, a GET, answers on a second connection while a first one is idle. A
+// single-threaded server does not, and one that closes each connection has nothing to reuse.
 func (t *Transport) Concurrent(r *http.Request) bool {
 	for range 2 {
 		out, err := whole(r)
@@ -128,21 +100,18 @@ func (t *Transport) Concurrent(r *http.Request) bool {
 	return r.Context().Err() == nil // its end closes the first connection, which may let the second be answered
 }
 
-// probeBody bounds the answers that [Transport.Concurrent] reads.
 const probeBody = 1 << 20
 
-// RoundTrip implements [http.RoundTripper]: it returns once the answer's header has arrived, and closes the request's
-// body. The caller closes the answer's body.
+// RoundTrip implements [http.RoundTripper]. It closes the request's body; the caller closes the answer's.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripCharged(r, nil)
 }
 
-// RoundTripCharged is RoundTrip that calls charge once before it reads a large header, with the memory in bytes. An
-// error of charge ends the request with that error. The memory is free again when the answer is dropped. charge may
-// be nil; it is not called for requests that are not simple.
+// RoundTripCharged calls charge, which may be nil, once before it reads a large header. Its error ends the request. The
+// memory is free again when the answer is dropped. It is not called for requests that are not simple.
 func (t *Transport) RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error) {
 	if !Simple(r) {
-		if idle := t.take(r.URL.Host); idle != nil { // it may occupy a server thread that this request needs
+		if idle := t.take(r.URL.Host); idle != nil { // it may occupy a server thread
 			idle.Close()
 		}
 		return t.general.RoundTrip(r)
@@ -166,7 +135,7 @@ func (t *Transport) RoundTripCharged(r *http.Request, charge func(bytes int64) e
 		}
 		resp, untouched, err := c.exchange(r, out, charge)
 		if err != nil && reused && untouched && ctx.Err() == nil {
-			continue // the other side has just closed it and received nothing
+			continue // the other side has just closed it
 		}
 		return resp, err
 	}
@@ -184,7 +153,6 @@ func (t *Transport) dial(ctx context.Context, r *http.Request) (*Conn, error) {
 	return newConn(t.put, r.URL.Host, nc), nil
 }
 
-// take returns a working idle connection to host, or nil.
 func (t *Transport) take(host string) *Conn {
 	now := time.Now()
 	for {
@@ -194,7 +162,7 @@ func (t *Transport) take(host string) *Conn {
 			t.mu.Unlock()
 			return nil
 		}
-		c := list[len(list)-1] // the most recently used, so that the others expire
+		c := list[len(list)-1] // the last used: the others expire
 		list[len(list)-1] = nil
 		t.idle[host] = list[:len(list)-1]
 		t.count--
@@ -206,7 +174,6 @@ func (t *Transport) take(host string) *Conn {
 	}
 }
 
-// put makes c idle. It returns false if there are enough, or if c may not be reused.
 func (t *Transport) put(c *Conn) bool {
 	c.idleSince = time.Now()
 	t.mu.Lock()
@@ -262,8 +229,7 @@ func (t *Transport) closeIdle(old func(*Conn) bool) {
 	}
 }
 
-// Limit is a transport for servers that are not trusted: their responses have at most Bytes bytes, after decompression.
-// Reading more is an error.
+// Limit is for servers that are not trusted: reading more than Bytes of a response, after decompression, is an error.
 type Limit struct {
 	From  http.RoundTripper // nil: [http.DefaultTransport]
 	Bytes int64
@@ -288,7 +254,6 @@ type limited struct {
 	more error
 }
 
-// Read implements [io.Reader].
 func (b *limited) Read(p []byte) (int, error) {
 	if b.left < 0 {
 		return 0, b.more
@@ -300,19 +265,18 @@ func (b *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// NewConn takes over nc. It calls idle when an answer was read to its end and the connection may carry another
-// request; if idle returns false, the connection is closed.
+// NewConn takes over nc. It calls idle when the connection may carry another request, and closes it if idle returns false.
 func NewConn(nc net.Conn, idle func(*Conn) bool) *Conn {
 	c := newConn(idle, "", nc)
 	c.proven = true // even the first answer must name its request
 	return c
 }
 
-// NetConn returns the underlying connection, which belongs to the caller while c is idle.
+// NetConn returns the connection beneath, which belongs to the caller while c is idle.
 func (c *Conn) NetConn() net.Conn { return c.net.(net.Conn) }
 
-// RoundTripOver is [Transport.RoundTrip] over the connection that take returns, for a [Simple] request. It calls take
-// again if the other side has received nothing of the request, and returns take's error.
+// RoundTripOver sends a [Simple] request over the connection that take returns, and over another one if the other side has
+// received nothing.
 func RoundTripOver(r *http.Request, take func(context.Context) (*Conn, error)) (*http.Response, error) {
 	out, err := whole(r)
 	if err != nil {

@@ -1,13 +1,9 @@
-// Package names decides which service owns a name at the front door if several declare it. The activator finds
-// functions by the result, and the autoscaler reports lost names.
+// Package names decides which service owns a name at the front door if several declare it:
 //
-// The rules, in order:
-//
-//  1. NAMESPACE/NAME always means the service of that name, with or without a tag.
+//  1. NAMESPACE/NAME always means the service of that name.
 //  2. A name with the prefix of another namespace is refused.
-//  3. The oldest service that declares a name owns it, for any [Kind]. A service of unknown age is younger than all
-//     others. Among services of equal age names are assigned in the order of [Kind], then in the order of the
-//     declarations.
+//  3. The oldest service that declares a name owns it; one of unknown age is the youngest. Among services of equal age
+//     [Kind] decides, then the order of the declarations.
 //
 // A name and the same name with Ollama's tag "latest" are equal. The package is pure and safe for concurrent use.
 package names
@@ -25,20 +21,20 @@ import (
 // Kind is the use for which a service declares a name.
 type Kind int
 
-// Kinds, in order of precedence among services of equal age.
+// In order of precedence among services of equal age.
 const (
-	Model   Kind = iota // the name of its model
-	Alias               // another name of its model
-	Variant             // the model that functions of the service's namespace are variants of
-	Default             // its own name, in the default namespace
-	Own                 // its own name, in another one
-	Adapter             // an adapter of its model
+	Model Kind = iota
+	Alias
+	Variant // the model that functions of the service's namespace are variants of
+	Default // in the default namespace
+	Own     // in another one
+	Adapter
 )
 
-// Declaration is one name that a service declares. Any kind but [Variant] implies that the service exists.
+// Declaration is one name that a service declares.
 type Declaration struct {
 	Service api.FunctionName
-	// Created is when the service was created; zero: unknown.
+	// Created is zero if unknown.
 	Created time.Time
 	Name    api.ModelName
 	Kind    Kind
@@ -51,7 +47,6 @@ type Loss struct {
 	Holder api.FunctionName
 }
 
-// String explains what the name means instead, and what to do.
 func (l Loss) String() string {
 	what := fmt.Sprintf("the name %q of %s", l.Name, l.Service)
 	if l.Kind == Adapter {
@@ -68,9 +63,8 @@ func (l Loss) String() string {
 	return fmt.Sprintf("%s finds %s, which was there first: choose another name, or ask for %s", what, l.Holder, l.Service)
 }
 
-// Settle decides all declarations: has[i] reports whether the service of declared[i] owns the name. losses are in the
-// order of the declarations, without kinds [Default] and [Own], which are implied. namespace reports whether a
-// namespace exists besides those of the services.
+// Settle decides which of declared own their names. losses do not have the kinds [Default] and [Own], which are implied.
+// namespace reports whether a namespace exists besides those of the services.
 func Settle(declared []Declaration, namespace func(string) bool) (has []bool, losses []Loss) {
 	namespaces, services, holders := map[string]bool{}, map[string]bool{}, map[string]holder{}
 	order := make([]int, len(declared))
@@ -113,7 +107,6 @@ func Settle(declared []Declaration, namespace func(string) bool) (has []bool, lo
 	return has, losses
 }
 
-// older sorts the oldest first, and unknown ages last.
 func older(a, b time.Time) int {
 	if a.IsZero() != b.IsZero() {
 		if a.IsZero() {
@@ -129,8 +122,7 @@ type holder struct {
 	kind    Kind
 }
 
-// group separates uses for which one service cannot share a name: the model itself, a model with variants, and an
-// adapter.
+// group separates uses for which one service can't share a name.
 func (k Kind) group() Kind {
 	if k == Variant || k == Adapter {
 		return k

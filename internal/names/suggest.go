@@ -2,7 +2,7 @@ package names
 
 import "strings"
 
-// Nearest returns the word that differs from w, letter case aside, in the fewest bytes, if they are less than limit; else "".
+// Nearest returns the word that differs from w, letter case aside, in the fewest bytes, if they are less than limit.
 func Nearest(w string, limit int, words ...string) (nearest string) {
 	for _, other := range words {
 		if d := Distance(strings.ToLower(w), strings.ToLower(other), limit); d < limit {
@@ -12,8 +12,7 @@ func Nearest(w string, limit int, words ...string) (nearest string) {
 	return nearest
 }
 
-// Distance returns the number of bytes to insert, delete or change to turn a into b (Levenshtein), for errors that name what was meant, or some number
-// above limit if it is larger than limit.
+// Distance returns the Levenshtein distance of a and b in bytes, or some number above limit if it is larger.
 func Distance(a, b string, limit int) int {
 	if d := len(a) - len(b); d > limit || -d > limit {
 		return limit + 1

@@ -10,12 +10,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// Base is an image in a registry, for one architecture. Its layers are read when an image based on it is written, and
-// copied within the registry if possible.
+// Base is an image in a registry, for one architecture. Its layers are read when an image based on it is written.
 type Base struct{ image v1.Image }
 
-// Fetch finds an image, such as ollama/ollama:0.12.6. ctx also bounds later reads of its layers. It uses the
-// credentials of "docker login".
+// Fetch finds an image. ctx also bounds later reads of its layers. It uses the credentials of "docker login".
 func Fetch(ctx context.Context, ref, arch string) (*Base, error) {
 	parsed, err := name.ParseReference(ref)
 	if err != nil {

@@ -1,19 +1,8 @@
-// Package pack builds container images of static programs without Docker, a Dockerfile or a base
-// image from elsewhere.
+// Package pack builds container images of static programs without Docker, a Dockerfile or a base image from elsewhere.
 //
-// An image has two layers, unless its programs are added to an existing image ([Image.Onto]).
-// The base layer is the same for all images. It has the files that a static program expects:
-// accounts for root and nonroot (65532), the machine's certificate authorities, a name service
-// switch of files and DNS, a /tmp for everybody and a home. The second layer has the programs, owned by
-// root and not writable by the account that runs them. That account is 65532 by number, so that
-// runAsNonRoot needs no lookup, and nothing needs a writable root.
-//
-// Images are reproducible: times are the start of 1980, owners and orders are fixed, and the
-// same programs with the same certificate authorities have the same digest on every machine.
-//
-// [Write] writes a tar for one architecture in two layouts, docker save's and OCI's, for
-// "ctr images import", "docker load" and "podman load". [Push] pushes one image index per name,
-// with all architectures, to a registry.
+// Unless programs are added to an existing image ([Image.Onto]), the base layer has the files that a static program
+// expects, and is the same for all images. Images are reproducible: the same programs with the same certificate
+// authorities have the same digest on every machine.
 package pack
 
 import (
@@ -43,7 +32,6 @@ const User = "65532:65532"
 
 const uid = 65532
 
-// certificates is the path of the certificate authorities, on Debian and in the images.
 const certificates = "/etc/ssl/certs/ca-certificates.crt"
 
 // epoch is the time of all files: the earliest that zip supports.
@@ -51,26 +39,22 @@ var epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Image describes one image.
 type Image struct {
-	// Name is its reference, such as dev.local/rouse-activator:v1. The tag must not be latest: Kubernetes always asks
-	// a registry for latest, even if the node has the image.
+	// Name is its reference. The tag must not be latest: Kubernetes always asks a registry for latest.
 	Name string
-	// Arch is the architecture of the programs as Go spells it (amd64). The operating system is linux.
+	// Arch is the architecture as Go spells it. The operating system is linux.
 	Arch string
 	// Programs maps paths in the image to local files; it may include data and libraries.
 	Programs map[string]string
 	// Entrypoint is the program to run and its leading args. Empty: the only program.
 	Entrypoint []string
-	// Env holds variables as NAME=value.
-	Env []string
-	// Labels are the image's labels, such as org.opencontainers.image.version.
+	// Env holds NAME=value.
+	Env    []string
 	Labels map[string]string
-	// Onto is an image in a registry that the programs are added to: its files, variables and account stay. nil: the
-	// base of this package.
+	// Onto is an image whose files, variables and account stay; nil: the base of this package.
 	Onto *Base
 }
 
-// Program returns an image with a single static program, in the root folder, named like the last part of the image's
-// name.
+// Program returns an image with a single static program, named like the last part of the image's name.
 func Program(ref, arch, file string) Image {
 	short := path.Base(ref)
 	short, _, _ = strings.Cut(short, ":")
@@ -105,7 +89,6 @@ func (i Image) check() (Image, error) {
 	return i, nil
 }
 
-// build assembles the image, in memory or on top of one in a registry.
 func (i Image) build() (img v1.Image, err error) {
 	if i, err = i.check(); err != nil {
 		return nil, err
@@ -218,7 +201,7 @@ func (i Image) programs() (v1.Layer, error) {
 	return l.close()
 }
 
-// layer is a tar being written; it keeps the first error.
+// layer keeps the first error.
 type layer struct {
 	buf bytes.Buffer
 	tar *tar.Writer

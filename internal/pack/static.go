@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// runnable returns an error if an image's entrypoint cannot run in an image that has these paths.
+// runnable returns an error if an entrypoint can't run in an image that has these paths.
 func runnable(content []byte, has func(path string) bool) error {
 	f, err := elf.NewFile(bytes.NewReader(content))
 	if err != nil {

@@ -24,7 +24,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Write writes the images into one tar at path, atomically. Images may share programs; names must be unique.
+// Write writes the images into one tar at path, atomically, for "ctr images import", "docker load" and "podman load". Names
+// must be unique.
 func Write(path string, images []Image) error {
 	a, err := newArchive(images)
 	if err != nil {
@@ -78,7 +79,6 @@ func newArchive(images []Image) (*archive, error) {
 	return a, nil
 }
 
-// add adds an image's blobs and its entries in both lists.
 func (a *archive) add(i Image, img v1.Image) error {
 	manifest, err := partial.Descriptor(img)
 	if err != nil {
@@ -155,8 +155,8 @@ func copyBlob(tw *tar.Writer, at string, l v1.Layer) error {
 	return err
 }
 
-// Push pushes the images to their registries. Images with the same name become one index, with one image per
-// architecture. It uses the credentials of "docker login". It returns the digest of each name.
+// Push pushes the images to their registries, and returns the digest of each name. Images with the same name become one
+// index. It uses the credentials of "docker login".
 func Push(ctx context.Context, images []Image) (map[string]string, error) {
 	byName := map[string][]Image{}
 	for _, i := range images {

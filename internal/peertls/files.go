@@ -18,15 +18,15 @@ import (
 	"time"
 )
 
-// Files reads a certificate and its key from two PEM files at each handshake, so that a renewed certificate counts from
-// the next connection on. While they can't be read, or don't belong together, it uses the last pair and logs why, once.
+// Files reads a certificate and its key from two PEM files at each handshake. While they can't be read, it uses the last
+// pair.
 type Files struct {
 	Cert, Key string
 	Log       *slog.Logger
 
 	last atomic.Pointer[tls.Certificate]
-	told atomic.Value // the string of the last logged error; everybody can cause handshakes
-	ends atomic.Value // the string of the certificate and the day of the last warning of its end
+	told atomic.Value // a string; everybody can cause handshakes
+	ends atomic.Value // the certificate and the day of the last warning
 }
 
 // Get implements [tls.Config.GetCertificate]; the hello may be nil. It fails only if it has never read a certificate.
@@ -49,10 +49,9 @@ func (f *Files) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return last, nil
 }
 
-// warnBefore is how long before its end a certificate is warned of.
 const warnBefore = 14 * 24 * time.Hour
 
-// warnOfEnd logs that a certificate has expired or soon will, once a day and for each that is read.
+// warnOfEnd warns once a day, and for each certificate that is read.
 func (f *Files) warnOfEnd(c *x509.Certificate) {
 	now := time.Now()
 	day := Fingerprint(c.Raw) + now.Format(time.DateOnly)
@@ -70,7 +69,7 @@ func Fingerprint(der []byte) string {
 	return strings.ReplaceAll(fmt.Sprintf("% X", sha256.Sum256(der)), " ", ":")
 }
 
-// validity is how long a self-signed certificate is valid: the most that Apple's systems accept.
+// validity is the most that Apple's systems accept.
 const validity = 825 * 24 * time.Hour
 
 // SelfSigned returns a new certificate of a server with these DNS names and IP addresses, and its key, in PEM.

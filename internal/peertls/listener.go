@@ -31,8 +31,8 @@ type conn struct {
 	of *Identity
 
 	once   sync.Once
-	chosen net.Conn // written once
-	err    error    // why choosing failed
+	chosen net.Conn
+	err    error
 }
 
 func (c *conn) choose() (net.Conn, error) {
@@ -50,7 +50,6 @@ func (c *conn) choose() (net.Conn, error) {
 	return c.chosen, c.err
 }
 
-// Read implements [net.Conn].
 func (c *conn) Read(p []byte) (int, error) {
 	in, err := c.choose()
 	if err != nil {
@@ -59,7 +58,6 @@ func (c *conn) Read(p []byte) (int, error) {
 	return in.Read(p)
 }
 
-// Write implements [net.Conn].
 func (c *conn) Write(p []byte) (int, error) {
 	in, err := c.choose()
 	if err != nil {
@@ -68,11 +66,9 @@ func (c *conn) Write(p []byte) (int, error) {
 	return in.Write(p)
 }
 
-// prefixed replays the byte that was read.
 type prefixed struct {
 	net.Conn
 	in io.Reader
 }
 
-// Read implements [net.Conn].
 func (p *prefixed) Read(into []byte) (int, error) { return p.in.Read(into) }

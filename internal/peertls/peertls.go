@@ -1,19 +1,8 @@
-// Package peertls provides TLS between Rouse's processes in the system namespace of a cluster, with the certificate
-// of Knative's internal encryption. It does not use Kubernetes: its caller reads the Secret and passes its data to an
-// [Identity].
+// Package peertls provides TLS between Rouse's processes in the system namespace of a cluster, with the certificate of
+// Knative's internal encryption, and certificates for servers of others ([Files], [SelfSigned]).
 //
-// There is no downgrade: a client with TLS enabled opens no plain connection. A server accepts TLS and plain text on
-// one port, so that processes can be switched one after another.
-//
-// The life of a connection between two processes:
-//
-//  1. The client dials and verifies the peer's certificate against the authority, with the name of Knative's data
-//     path.
-//  2. The server reads the first byte: a TLS handshake, or a plain request, as sent by functions, which have no
-//     certificate of the authority.
-//  3. Requests follow as usual. A new certificate applies from the next connection on.
-//
-// Servers for others have their certificates from here too: [Files] and [SelfSigned].
+// A client with TLS enabled opens no plain connection. A server accepts TLS and plain text on one port: processes can be
+// switched one after another, and functions have no certificate of the authority.
 package peertls
 
 import (
@@ -28,17 +17,15 @@ import (
 	"time"
 )
 
-// Name is a name in the certificates of Knative's data path in the system namespace.
+// Name is in the certificates of Knative's data path in the system namespace.
 const Name = "kn-routing"
 
-// Keys of the certificate's Secret.
 const (
 	keyCertificate = "tls.crt"
 	keyPrivate     = "tls.key"
 	keyAuthority   = "ca.crt"
 )
 
-// handshake bounds a client's dial with its TLS handshake.
 const handshake = 5 * time.Second
 
 // Identity holds a process's certificate and authorities. The zero value has none. It is safe for concurrent use.
@@ -48,8 +35,7 @@ type Identity struct {
 	use         atomic.Bool
 }
 
-// Set loads the data of the Secret and further trusted bundles of authorities (PEM). After an error the previous
-// state stays.
+// Set loads the data of the Secret and further authorities (PEM). After an error the previous state stays.
 func (i *Identity) Set(secret map[string][]byte, bundles ...string) error {
 	certificate, err := tls.X509KeyPair(secret[keyCertificate], secret[keyPrivate])
 	if err != nil {
@@ -71,7 +57,7 @@ func (i *Identity) Set(secret map[string][]byte, bundles ...string) error {
 // Use sets whether clients use TLS from their next connection on.
 func (i *Identity) Use(use bool) { i.use.Store(use) }
 
-// Listen wraps l so that its connections may use TLS. The first byte of a connection decides.
+// Listen wraps l so that its connections may use TLS.
 func (i *Identity) Listen(l net.Listener) net.Listener { return listener{l, i} }
 
 func (i *Identity) server() *tls.Config {
@@ -83,8 +69,7 @@ func (i *Identity) server() *tls.Config {
 	}}
 }
 
-// Transport returns a transport to peers that uses TLS if enabled, otherwise base. Requests have the scheme http and
-// the same address in both cases.
+// Transport returns a transport to peers that uses TLS if enabled, otherwise base. Requests have the scheme http.
 func (i *Identity) Transport(base http.RoundTripper) http.RoundTripper {
 	return &transport{of: i, plain: base, secure: &http.Transport{
 		DialTLSContext: i.dial, MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second, ResponseHeaderTimeout: time.Minute,
@@ -107,7 +92,6 @@ type transport struct {
 	plain, secure http.RoundTripper
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !t.of.use.Load() {
 		return t.plain.RoundTrip(r)

@@ -1,9 +1,5 @@
-// Package promtext parses metrics in Prometheus' text format from programs outside Rouse's control: a runtime, an
-// exporter, an external scaler. The library's parser panics on some malformed texts, such as "#TYPE a \n{}"; Parse
-// returns an error instead.
-//
-// It does not check values: they may be negative, NaN or infinite. It does not bound the text; its caller must. Parse
-// is safe for concurrent use.
+// Package promtext parses metrics in Prometheus' text format from programs outside Rouse's control. The library's parser
+// panics on some malformed texts, such as "#TYPE a \n{}". Values may be negative, NaN or infinite.
 package promtext
 
 import (
@@ -18,7 +14,7 @@ import (
 // Families maps names to metrics.
 type Families = map[string]*dto.MetricFamily
 
-// Parse reads a text to its end. It blocks as r does. The families are nil with an error.
+// Parse reads a text to its end. Its caller must bound it.
 func Parse(r io.Reader) (found Families, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -32,7 +28,7 @@ func Parse(r io.Reader) (found Families, err error) {
 	return found, nil
 }
 
-// Label returns the value of a metric's label; empty: it has no such label.
+// Label returns the value of a metric's label; empty: it has none.
 func Label(m *dto.Metric, name string) string {
 	for _, l := range m.GetLabel() {
 		if l.GetName() == name {

@@ -12,34 +12,33 @@ import (
 // ErrCut means that an answer ended before it was complete.
 var ErrCut = errors.New("the answer was cut")
 
-// Events reads a stream of events or lines.
+// Events reads a stream of server-sent events (WHATWG HTML, 9.2), or of lines of JSON as in Ollama's API.
 type Events struct {
 	from  *Source
 	split Splitter
 	judge Judge
-	given int // bytes of the source that were returned
-	seen  int // bytes that the splitter has seen
+	given int
+	seen  int
 
-	// Rewrite returns a replacement for events, before the judge sees them; nil: none.
+	// Rewrite, if not nil, returns a replacement for events, before the judge sees them.
 	Rewrite func(events []byte) []byte
 	// AnyEnd means that a clean end of the connection completes the stream.
 	AnyEnd bool
 }
 
-// NewEvents returns the Events of a source. Its buffer bounds how much of an incomplete event is held back.
+// NewEvents returns the Events of a source, whose buffer bounds how much of an event is held back.
 func NewEvents(from *Source, style api.Stream) *Events {
 	return &Events{from: from, split: Splitter{Lines: style == api.StreamLines}, judge: NewJudge(style)}
 }
 
-// Number returns the sequence number of an event after those returned, if events have numbers.
+// Number returns the sequence number of an event after those returned.
 func (e *Events) Number() int { return e.judge.Next() }
 
 // NumberAfter is [Events.Number] after p, whole events, is returned too.
 func (e *Events) NumberAfter(p []byte) int { return e.judge.NextAfter(p) }
 
-// Next blocks until more of the stream may be forwarded and returns it: whole events, or a part of one that is too
-// large. It is valid until the next call. Data returned with an error, possibly none, is the last: the error is
-// [io.EOF] if the stream is complete, otherwise [ErrCut], and an event of the caller's own may follow.
+// Next blocks until more of the stream may be forwarded: whole events, or a part of one that is too large, until the next
+// call. The last data comes with [io.EOF] if the stream is complete, otherwise with [ErrCut].
 func (e *Events) Next() ([]byte, error) {
 	s := e.from
 	s.Drop(e.given)
@@ -64,7 +63,6 @@ func (e *Events) Next() ([]byte, error) {
 	}
 }
 
-// see passes returned events through Rewrite and the judge.
 func (e *Events) see(p []byte) []byte {
 	if e.Rewrite != nil && len(p) > 0 {
 		p = e.Rewrite(p)
@@ -73,8 +71,7 @@ func (e *Events) see(p []byte) []byte {
 	return p
 }
 
-// end ends the stream, whose first whole bytes are whole events. Whole lines after them are forwarded too, as they
-// may be the last ones. A line without an end is forwarded only if it completes the stream.
+// end forwards a line without an end only if it completes the stream.
 func (e *Events) end(whole int) ([]byte, error) {
 	s := e.from
 	clean := s.Broken() == nil
@@ -98,7 +95,6 @@ func (e *Events) end(whole int) ([]byte, error) {
 
 func (e *Events) ends(clean bool) bool { return e.judge.Whole(clean) || clean && e.AnyEnd }
 
-// closed returns p with the end of the open event.
 func (e *Events) closed(p []byte) []byte {
 	if rest := e.judge.Rest(); rest != nil {
 		return append(bytes.Clone(p), rest...)

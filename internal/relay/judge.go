@@ -14,25 +14,25 @@ type Judge struct {
 	finished bool // the answer has ended; a proper end of the stream must follow
 	done     bool // the stream's last event was seen
 
-	open   bool   // the last line was not empty: an event is open
-	within bool   // the last line has not ended: it comes in parts
+	open   bool   // the last line was not empty
+	within bool   // the last line has not ended
 	cr     bool   // the last byte was a CR, to which an LF belongs
-	head   []byte // the beginning of a line that comes in parts
-	tail   []byte // the end of what was seen of it
+	head   []byte // of a line that comes in parts
+	tail   []byte // of what was seen of it
 
-	next  int   // the number of the next event, for [api.StreamResponses]
-	plain Plain // a line that does not matter
+	next  int // of the next event, for [api.StreamResponses]
+	plain Plain
 }
 
 const (
-	headSize = 256 // of a line that comes in parts: its beginning identifies an event
-	tailSize = 64  // longer than any text searched for within a line
+	headSize = 256 // identifies an event
+	tailSize = 64  // longer than any text searched for
 )
 
 // NewJudge returns a Judge of one stream.
 func NewJudge(style api.Stream) Judge { return Judge{style: style} }
 
-// Whole reports whether the stream is complete if it ends here; proper means that the connection also ended properly.
+// Whole reports whether the stream is complete if it ends here; proper is how the connection ended.
 func (j *Judge) Whole(proper bool) bool {
 	end := *j
 	if j.within { // a last line needs no end
@@ -41,7 +41,7 @@ func (j *Judge) Whole(proper bool) bool {
 	return end.done || (proper && (j.finished || j.style == api.StreamPlain || j.style == api.StreamAgent))
 }
 
-// Next returns the sequence number for an event of our own, if events have numbers.
+// Next returns the sequence number for an event of our own.
 func (j *Judge) Next() int { return j.next }
 
 // NextAfter is [Judge.Next] after p, whole events, is seen.
@@ -51,7 +51,7 @@ func (j *Judge) NextAfter(p []byte) int {
 	return end.next
 }
 
-// Rest returns the bytes that must precede an event of our own, to separate it from an unfinished line or event.
+// Rest returns what must precede an event of our own after an unfinished one.
 func (j *Judge) Rest() []byte {
 	switch {
 	case j.within && j.style != api.StreamLines:
@@ -62,7 +62,7 @@ func (j *Judge) Rest() []byte {
 	return nil
 }
 
-// See processes the next bytes, which may be cut anywhere. It is fast if they are whole lines.
+// See processes the next bytes, which may be cut anywhere.
 func (j *Judge) See(p []byte) {
 	if len(p) > 0 && j.cr && p[0] == '\n' {
 		p = p[1:]
@@ -119,7 +119,6 @@ func (j *Judge) part(p []byte) {
 	}
 }
 
-// inside looks for text that may be anywhere in a line.
 func (j *Judge) inside(p []byte) {
 	switch {
 	case j.style == api.StreamCompletion && !j.finished:
@@ -131,8 +130,7 @@ func (j *Judge) inside(p []byte) {
 	}
 }
 
-// count records the sequence number of an event. In a model's text the quotes would be escaped. If a number comes in
-// parts, the largest value is the whole one.
+// count takes the largest value of a number that comes in parts.
 func (j *Judge) count(p []byte) {
 	at := max(0, bytes.LastIndex(p, sequenceNames[0]))
 	j.next = max(j.next, number(p[at:], sequenceNames, -1)+1)
@@ -154,7 +152,6 @@ func (j *Judge) begins(line []byte) {
 	}
 }
 
-// last reports whether name is the style's last event.
 func (j *Judge) last(name []byte) bool {
 	switch string(name) {
 	case "response.completed", "response.failed", "response.incomplete":
@@ -178,7 +175,6 @@ func typeOf(data []byte) []byte {
 	return name
 }
 
-// failed reports whether data is an error: {"error":…, not null.
 func failed(data []byte) bool {
 	rest, found := after(data, `{"error"`)
 	return found && len(rest) > 0 && rest[0] != 'n'
@@ -192,7 +188,6 @@ func after(data []byte, key string) (rest []byte, found bool) {
 	return rest, found
 }
 
-// colon skips a colon, and spaces and tabs around it.
 func colon(b []byte) (rest []byte, found bool) {
 	rest, found = bytes.CutPrefix(bytes.TrimLeft(b, " \t"), []byte(":"))
 	return bytes.TrimLeft(rest, " \t"), found
@@ -204,13 +199,12 @@ var (
 )
 
 // Finishes reports whether a line has a finish_reason that is not null, or the "stop":true of llama.cpp's API. In a
-// model's text the quotes would be escaped.
+// model's text the quotes are escaped.
 func Finishes(line []byte) bool {
 	return value(line, finishName, `"{`) != nil || Index(line, stopName) >= 0
 }
 
-// lastLine reports whether a line of JSON is the last: an error, or "done":true at its top level, as a model may
-// write anything below.
+// lastLine reports whether a line of JSON is an error, or has "done":true at its top level.
 func lastLine(line []byte) bool {
 	if bytes.Contains(line, []byte("true")) && bytes.Contains(line, []byte(`"done"`)) {
 		if v, _ := jsonfield.Find(line, "done"); string(v) == "true" {
@@ -243,18 +237,15 @@ func Lines(p []byte) iter.Seq[[]byte] {
 	}
 }
 
-// Splitter finds the ends of events: an empty line for server-sent events (lines end with LF, CRLF or CR), the end of
-// a line for lines of JSON. The zero value is ready for server-sent events.
+// Splitter finds the ends of events. The zero value is for server-sent events.
 type Splitter struct {
-	// Lines means that the stream consists of lines of JSON.
 	Lines bool
 
-	within bool // the last line has begun and not ended
+	within bool
 	cr     bool // the last byte was a CR, to which an LF belongs
 }
 
-// Split processes p, the next bytes, and returns how many of them lie before the end of the last event that ends in
-// p; 0: none does.
+// Split returns how many bytes of p, the next ones, belong to events that end in p.
 func (s *Splitter) Split(p []byte) int {
 	if len(p) == 0 {
 		return 0
@@ -262,7 +253,7 @@ func (s *Splitter) Split(p []byte) int {
 	if s.Lines {
 		return bytes.LastIndexByte(p, '\n') + 1
 	}
-	if bytes.HasSuffix(p, []byte("\n\n")) { // the common case
+	if bytes.HasSuffix(p, []byte("\n\n")) {
 		*s = Splitter{}
 		return len(p)
 	}
@@ -282,15 +273,14 @@ func (s *Splitter) Split(p []byte) int {
 	return end
 }
 
-// Asked says what a runtime was asked to report in a stream beyond the client's request; it is removed from the
-// answer.
+// Asked says what a runtime was asked to report beyond the client's request; it is removed from the answer.
 type Asked struct {
 	// Chunk means that a chunk at the end, without choices, has the usage.
 	Chunk bool
-	// Field is the field in the chunks before it; empty: none.
+	// Field is in the chunks before it; empty: none.
 	Field string
-	// Null reports whether a chunk would have Field with null if it had not been requested; nil: none would.
+	// Null reports whether a chunk would have Field with null anyway; may be nil.
 	Null func(chunk []byte) bool
-	// Moves is a field that the usage chunk has instead of the chunks that finish a choice; empty: none.
+	// Moves is a field that the usage chunk has instead of the finishing ones; empty: none.
 	Moves string
 }

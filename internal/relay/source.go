@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// Memory is an account of memory. Take charges bytes or returns why it cannot; Give returns bytes.
+// Memory is an account of memory. Take charges bytes or returns why it can't; Give returns bytes.
 type Memory interface {
 	Take(ctx context.Context, bytes int64) error
 	Give(bytes int64)
@@ -28,22 +28,22 @@ type Memory interface {
 type Source struct {
 	from    io.Reader
 	ctx     context.Context
-	memory  Memory // nil: nothing is charged
+	memory  Memory
 	largest int
-	charged int64 // of the buffer, if it has grown
+	charged int64
 
 	buf []byte
-	n   int   // bytes in buf that were not dropped
-	err error // why reading ended; io.EOF for a clean end
+	n   int
+	err error
 }
 
-// NewSource returns a Source with a buffer of size bytes, which may grow to largest. Growth is charged to memory,
-// with the exchange's context ctx; nil: nothing is charged.
+// NewSource returns a Source with a buffer of size bytes, which may grow to largest. memory, which may be nil, is charged
+// for growth.
 func NewSource(ctx context.Context, from io.Reader, size, largest int, memory Memory) *Source {
 	return &Source{from: from, ctx: ctx, memory: memory, largest: max(size, largest), buf: inbound.Grab(int64(size))}
 }
 
-// Bytes returns the bytes that were read and not dropped. They are valid until the next call of another method.
+// Bytes returns what was read and not dropped, until the next call of another method.
 func (s *Source) Bytes() []byte { return s.buf[:s.n] }
 
 // Err returns why reading ended: io.EOF for a clean end; nil: it has not.
@@ -64,21 +64,20 @@ func (s *Source) Drop(n int) {
 	}
 }
 
-// Read reads once into the free part of the buffer, and blocks until something comes.
+// Read reads once, and blocks until something comes.
 func (s *Source) Read() {
 	k, err := s.from.Read(s.buf[s.n:])
 	s.n += k
 	s.err = err
 }
 
-// Fill reads until there are want bytes, the body ends, or the buffer cannot grow.
+// Fill reads until there are want bytes, the body ends, or the buffer can't grow.
 func (s *Source) Fill(want int) {
 	for s.n < want && s.err == nil && s.room() {
 		s.Read()
 	}
 }
 
-// room makes room for at least one byte and reports whether it could.
 func (s *Source) room() bool {
 	size := len(s.buf)
 	if s.n < size {
@@ -127,14 +126,11 @@ type Body interface {
 // Bytes is a [Body] in a slice that nobody modifies.
 type Bytes []byte
 
-// Len returns the length of b.
 func (b Bytes) Len() int { return len(b) }
 
-// Reader returns a reader of all bytes.
 func (b Bytes) Reader() io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
-// Request returns the outbound request to base, with the path and method of in and the header h, which it takes over.
-// The body can be resent on another connection if an idle one turns out to be closed.
+// Request returns the outbound request to base, with the header h, which it takes over. The body can be resent.
 func Request(ctx context.Context, in *http.Request, base *url.URL, h http.Header, body Body) *http.Request {
 	delete(h, "Expect") // the body is already here
 	if _, found := h["User-Agent"]; !found {
@@ -155,8 +151,7 @@ func Request(ctx context.Context, in *http.Request, base *url.URL, h http.Header
 	return out
 }
 
-// CopyHeader copies the headers that may pass between connections and that Rouse does not set itself. It shares the
-// values.
+// CopyHeader copies the headers that may pass between connections and that Rouse does not set itself. It shares the values.
 func CopyHeader(to, from http.Header) {
 	for name, values := range from {
 		if !localhttp.PerConnection(name) && !control.Reserved(name) {
@@ -166,8 +161,7 @@ func CopyHeader(to, from http.Header) {
 	localhttp.DropNamed(to, from["Connection"])
 }
 
-// Unreachable reports whether a transport's error means that there was no connection, so that no server has seen the
-// request.
+// Unreachable reports whether a transport's error means that no server has seen the request.
 func Unreachable(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED)
@@ -176,16 +170,15 @@ func Unreachable(err error) bool {
 // CutAfter is how long a client may leave a write unread while other requests wait; see [WriteDeadline.Stuck].
 const CutAfter = 5 * time.Second
 
-// WriteDeadline bounds how long a client may leave written data unread. One goroutine writes;
-// others may call Stuck and Cut.
+// WriteDeadline bounds how long a client may leave data unread. One goroutine writes; others may call Stuck and Cut.
 type WriteDeadline struct {
 	// Timeout is the bound; 0: none, Move ignores its controller.
 	Timeout time.Duration
-	// Buffered is the size up to which a first write sets no deadline, as it fits into buffers in any case.
+	// Buffered is the size up to which a first write sets no deadline, as it fits into buffers.
 	Buffered int
 
-	moved time.Time    // when the deadline was last moved; zero: nothing was written
-	began atomic.Int64 // when the write in progress began, in Unix nanoseconds; 0: none is
+	moved time.Time    // zero: nothing was written
+	began atomic.Int64 // the write in progress, in Unix nanoseconds
 
 	mu      sync.Mutex // guards the fields below
 	set     bool
@@ -200,15 +193,15 @@ func Buffered(r *http.Request) int {
 	return 0
 }
 
-// Move extends the deadline now and then: a timer per event would cost more than the event. It must be called before
-// each write of n bytes, and Done after it.
+// Move precedes each write of n bytes, and Done follows it. It extends the deadline now and then: a timer per event would
+// cost more than the event.
 func (d *WriteDeadline) Move(out *http.ResponseController, n int) {
 	now := time.Now()
 	d.began.Store(now.UnixNano())
 	switch {
 	case d.Timeout == 0:
 	case d.moved.IsZero() && n <= d.Buffered:
-		d.moved = now.Add(-d.Timeout) // so that the next write sets one
+		d.moved = now.Add(-d.Timeout) // the next write sets one
 	case now.Sub(d.moved) > d.Timeout/4:
 		d.moved = now
 		d.mu.Lock()
@@ -241,11 +234,11 @@ func (d *WriteDeadline) Cut(out *http.ResponseController, before func()) {
 	if !d.cleared {
 		before()
 		d.set = true
-		_ = out.SetWriteDeadline(time.Unix(1, 0)) // see Move
+		_ = out.SetWriteDeadline(time.Unix(1, 0))
 	}
 }
 
-// Clear removes the deadline, if set: the connection may serve another request later.
+// Clear removes the deadline: the connection may serve another request later.
 func (d *WriteDeadline) Clear(out *http.ResponseController) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -7,29 +7,27 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// MaxState bounds the stored state of a stream that can continue elsewhere, in bytes: some 8,000 tokens.
+// MaxState bounds the state of a stream that can continue elsewhere, in bytes: some 8,000 tokens.
 const MaxState = 48 << 10
 
 // nearly is the bound for a stream that is ended on purpose: its state grows until it ends.
 const nearly = MaxState - 4<<10
 
-// State is the state of a stream up to what its client has received, as reported by the instance, so that another
-// instance can continue it. It belongs to the goroutine that copies the answer. The zero value is for a new stream.
+// State is the state of a stream up to what its client has received, so that another instance can continue it.
 type State struct {
 	pieces []byte
-	piece  []byte // for the event that comes next; nil: none has come
-	kept   []byte // memory for events without their comments
-	size   int    // of all pieces, if they are only counted
-	passed bool   // something was passed on, if pieces are only counted
-	lost   bool   // the stream cannot continue elsewhere
-	moved  bool   // the instance gives way
-	told   bool   // there was a piece, even if it is lost now
-	goesOn bool   // the answer that comes is to continue, and nothing of it has come
-	again  bool   // it has started over instead
+	piece  []byte // nil: none has come
+	kept   []byte
+	size   int  // of all pieces, if they are only counted
+	passed bool // something was passed on, if pieces are only counted
+	lost   bool
+	moved  bool // the instance gives way
+	told   bool // there was a piece, even if it is lost now
+	goesOn bool // the answer that comes is to continue, and nothing of it has come
+	again  bool
 }
 
-// Header returns the value of [control.HeaderState] for the instance that answers next: a request for the state, or
-// the state to continue from.
+// Header returns the value of [control.HeaderState] for the instance that answers next.
 func (s *State) Header() string {
 	s.goesOn, s.piece = len(s.pieces) > 0, nil // a piece whose event did not come does not count
 	if len(s.pieces) == 0 {
@@ -38,16 +36,13 @@ func (s *State) Header() string {
 	return string(s.pieces)
 }
 
-// Known reports whether another instance can continue: the state covers all that the client has received, possibly
-// only comments.
+// Known reports whether another instance can continue.
 func (s *State) Known() bool { return !s.lost }
 
 // Told reports whether an instance has reported any state.
 func (s *State) Told() bool { return s.told }
 
-// Again reports whether the instance that was to continue has started over, so that the client would receive
-// everything twice: it does not support states, or has taken the request for a new one. Nothing of its answer is
-// forwarded.
+// Again reports whether the instance that was to continue has started over. Nothing of its answer is forwarded.
 func (s *State) Again() bool { return s.again }
 
 // Moved reports whether the instance has ended the stream because it gives way, and resets that.
@@ -57,9 +52,8 @@ func (s *State) Moved() bool {
 	return moved
 }
 
-// Take removes the state comments from events before the client receives them. A comment counts together with its
-// event; if the stream was cut between the two, it does not count. An event without a state cannot be reproduced
-// elsewhere, unless it is an end, an error or a ping: the stream must then stay.
+// Take removes the state comments from events. A comment counts together with its event. With an event that has none, the
+// stream must stay, unless it is an end, an error or a ping.
 func (s *State) Take(p []byte) []byte {
 	if !bytes.HasSuffix(p, []byte("\n")) && len(p) > 0 {
 		s.lost = true // a part of an event that is too large
@@ -71,12 +65,12 @@ func (s *State) Take(p []byte) []byte {
 		return p
 	}
 	out := s.kept[:0]
-	told := len(out) // everything before it is whole
-	open := false    // the event has data
+	told := len(out)
+	open := false
 	for line := range bytes.Lines(p) {
 		if bytes.HasPrefix(line, []byte(control.MovedComment)) {
 			s.moved = true
-			break // it is the last
+			break
 		}
 		if text, found := bytes.CutPrefix(line, []byte(control.StateComment)); found {
 			text = bytes.TrimRight(text, "\r\n")
@@ -105,7 +99,6 @@ func (s *State) Take(p []byte) []byte {
 	return out
 }
 
-// isData reports whether a line is an event's data, or a whole event if events are lines.
 func isData(line []byte) bool {
 	for _, other := range []string{":", "event:", "id:", "retry:"} {
 		if bytes.HasPrefix(line, []byte(other)) {
@@ -115,8 +108,7 @@ func isData(line []byte) bool {
 	return len(bytes.TrimRight(line, "\r\n")) > 0
 }
 
-// follows records a line of data with the piece before it. It returns false if the answer was to continue and starts
-// over.
+// follows returns false if the answer was to continue and starts over.
 func (s *State) follows(line []byte) bool {
 	piece := s.piece
 	s.piece = nil
@@ -158,7 +150,6 @@ func (s *State) add(piece []byte) {
 	s.pieces = append(s.pieces, piece...)
 }
 
-// unsent reports whether a character is invalid in a header or could be read as its end.
 func unsent(r rune) bool { return r <= ' ' || r > '~' }
 
 // From starts counting the state of a stream that was requested with header.
@@ -169,8 +160,7 @@ func (s *State) From(header string) {
 	}
 }
 
-// See counts the state in events that are forwarded with it, and reports whether the receiver can continue the stream
-// elsewhere.
+// See counts the state in events, and reports whether the receiver can continue the stream elsewhere.
 func (s *State) See(p []byte) bool {
 	s.lost = s.lost || len(p) > 0 && !bytes.HasSuffix(p, []byte("\n"))
 	for line := range bytes.Lines(p) {

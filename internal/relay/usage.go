@@ -14,27 +14,25 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Usage counts the tokens of an answer as it passes: the usage reported by the runtime, and after that the events
-// that carry text. It looks for field names as they stand in JSON; in a model's text their quotes would be escaped.
-// The zero value is for an answer that is no stream.
+// Usage counts the tokens of an answer as it passes: the usage that the runtime reports, and after that the events that
+// carry text. In a model's text the quotes of field names are escaped. The zero value is for an answer that is no stream.
 type Usage struct {
 	Style             api.Stream
-	Prompt, Generated int           // tokens, as last reported by the runtime; 0: not reported
-	Cached            int           // the tokens of Prompt that came from the cache, if reported
-	Events            int           // events that carry text
-	First, Last       time.Duration // when the first and the last of them came, since the request's arrival
-	Decode            time.Duration // the generation time reported by the runtime; 0: not reported
+	Prompt, Generated int // as last reported; 0: not reported
+	Cached            int // of Prompt, those from the cache
+	Events            int // that carry text
+	First, Last       time.Duration
+	Decode            time.Duration // 0: not reported
 	Reported          bool          // the numbers of [Usage.Tell] count
 
-	since int              // events that carry text and came after Generated was reported
-	kept  []byte           // memory for events without comments
-	tail  []byte           // the end of the parts that [Usage.Part] has seen
+	since int // since Generated was reported
+	kept  []byte
+	tail  []byte
 	by    [][]byte         // of a list of answers: the fields that may report for each; one, once it was seen
 	each  map[string]Usage // as last reported by index, of a stream of several answers
 	plain Plain            // a line that has text and no numbers
 }
 
-// Field names of usage by style.
 var (
 	promptNames    = [][]byte{[]byte(`"prompt_tokens"`), []byte(`"input_tokens"`), []byte(`"prompt_eval_count"`), []byte(`"tokens_evaluated"`)}
 	generatedNames = [][]byte{[]byte(`"completion_tokens"`), []byte(`"output_tokens"`), []byte(`"eval_count"`), []byte(`"tokens_predicted"`), []byte(`"predicted_n"`)}
@@ -47,8 +45,8 @@ var (
 	listNames      = append(usageNames, ownNames[1])
 	startName      = []byte(`"message_start"`)
 	doneName       = []byte(`"done"`)
-	millisName     = []byte(`"predicted_ms"`)  // llama-server's
-	nanosName      = []byte(`"eval_duration"`) // Ollama's own API
+	millisName     = []byte(`"predicted_ms"`)
+	nanosName      = []byte(`"eval_duration"`)
 	textNames      = [][]byte{[]byte(`"content"`), []byte(`"text"`), []byte(`"reasoning_content"`), []byte(`"reasoning"`), []byte(`"arguments"`)}
 	usageComment   = []byte(control.UsageComment)
 )
@@ -87,7 +85,7 @@ func (m *Usage) See(p []byte, now time.Duration) (events int) {
 	return events
 }
 
-// Take removes the comments of [control.UsageComment] from events. The result is valid until the next call.
+// Take removes the comments of [control.UsageComment] from events, until the next call.
 func (m *Usage) Take(p []byte) []byte {
 	if !bytes.Contains(p, usageComment) {
 		return p
@@ -101,8 +99,7 @@ func (m *Usage) Take(p []byte) []byte {
 	return m.kept
 }
 
-// Tell sets the numbers that an instance reports for the whole answer so far, see [control.HeaderUsage]. From then on
-// nothing else counts.
+// Tell sets the numbers that an instance reports ([control.HeaderUsage]). From then on nothing else counts.
 func (m *Usage) Tell(said string) {
 	var n [3]int
 	for i, word := range strings.Fields(said) {
@@ -133,8 +130,7 @@ func (m *Usage) text(line []byte) bool {
 	return false
 }
 
-// Index is [bytes.Index] for a quoted name. It is faster in JSON, which is full of quotes: it looks for the rest of
-// the name.
+// Index is [bytes.Index] for a quoted name. JSON is full of quotes, so it is faster to look for the rest of the name.
 func Index(p, quoted []byte) int {
 	for from := 0; ; {
 		at := bytes.Index(p[from:], quoted[1:])
@@ -148,7 +144,6 @@ func Index(p, quoted []byte) int {
 	}
 }
 
-// says reports whether a field with the name has a string that is not empty.
 func says(line, name []byte) bool {
 	for v := value(line, name, `"`); v != nil; v = value(v, name, `"`) {
 		if len(v) > 1 && v[1] != '"' {
@@ -158,14 +153,13 @@ func says(line, name []byte) bool {
 	return false
 }
 
-// Plain recognises lines that differ from an earlier one only within a string that is not empty. What the earlier line means, they mean
-// too: nothing within a string matters. The zero value has no earlier one.
+// Plain recognises lines that differ from an earlier one only within a string that is not empty, and so mean the same.
 type Plain struct {
-	head, tail []byte // of the earlier line, around the string
-	misses     int    // lines that were learned in vain
+	head, tail []byte
+	misses     int
 }
 
-// Learn makes line the earlier one, if it has a text. It gives up on a stream whose lines differ elsewhere, too.
+// Learn makes line the earlier one, if it has a text. It gives up on a stream whose lines differ elsewhere.
 func (l *Plain) Learn(line []byte) {
 	if l.misses++; l.misses > 8 {
 		return
@@ -190,8 +184,8 @@ func (l *Plain) Is(line []byte) bool {
 	return true
 }
 
-// value returns p from the first value of a field with the name that begins with one of these bytes; nil: there is none. A name with another value, or
-// without one, may be a word of a client or a model.
+// value returns p from the first value of a field with the name that begins with one of these bytes. A name with another
+// value, or without one, may be a word of a client or a model.
 func value(p, name []byte, begins string) []byte {
 	for at := Index(p, name); at >= 0; at = Index(p, name) {
 		p = p[at+len(name):]
@@ -202,7 +196,6 @@ func value(p, name []byte, begins string) []byte {
 	return nil
 }
 
-// lastValue is like value, for the last one.
 func lastValue(p, name []byte, begins string) (last []byte) {
 	for v := value(p, name, begins); v != nil; v = value(v, name, begins) {
 		last = v
@@ -210,7 +203,7 @@ func lastValue(p, name []byte, begins string) (last []byte) {
 	return last
 }
 
-// eventType returns the type in an event's data, with quotes. It may be anywhere in the data.
+// eventType returns the type in an event's data, with quotes.
 func eventType(line []byte) []byte {
 	kind, _ := jsonfield.Find(bytes.TrimPrefix(line, []byte("data:")), "type")
 	return kind
@@ -219,7 +212,7 @@ func eventType(line []byte) []byte {
 // mostKept bounds what is kept of a list of answers for its next part.
 const mostKept = 64 << 10
 
-// usageTail is how much of one part of an answer is read again with the next: the usage may lie across the cut.
+// usageTail is how much of a part is read again with the next: the usage may lie across the cut.
 const usageTail = 512
 
 // Part processes the next part of an answer that is no stream.
@@ -248,7 +241,7 @@ func (m *Usage) Part(p []byte) {
 	m.tail = append(m.tail[:0], seen[max(0, len(seen)-usageTail):]...)
 }
 
-// listed adds what the next answer of a list reports, as llama-server and SGLang send them, and reports whether there was one.
+// listed adds what the next answer of a list reports, as llama-server and SGLang send them.
 func (m *Usage) listed() bool {
 	var v []byte
 	for i, name := range m.by {
@@ -269,8 +262,7 @@ func (m *Usage) listed() bool {
 	return true
 }
 
-// readIndexed is Read for an event of a stream. SGLang's own streams of several answers report for each, by its index; they are added
-// up, the first 4,096 of them.
+// readIndexed adds up SGLang's streams of several answers, which report for each by its index.
 func (m *Usage) readIndexed(line []byte) {
 	var index []byte
 	if Index(line, usageNames[1]) >= 0 {
@@ -326,7 +318,7 @@ func (m *Usage) Read(p []byte) {
 		cached = number(p, readNames, 0)
 		prompt += cached + number(p, createdNames, 0)
 	}
-	if prompt > 0 { // otherwise it is not known yet
+	if prompt > 0 { // not known yet
 		m.Prompt, m.Cached = prompt, min(cached, prompt)
 	}
 }
@@ -344,7 +336,7 @@ func (m *Usage) numbers(p []byte) []byte {
 	if lines {
 		return nil
 	}
-	for _, name := range usageNames { // most have none
+	for _, name := range usageNames {
 		if v := lastValue(p, name, "{"); v != nil {
 			return v
 		}
@@ -357,7 +349,6 @@ func (m *Usage) numbers(p []byte) []byte {
 	return nil
 }
 
-// duration returns the value after a name, in units; 0: none.
 func duration(p, name []byte, unit time.Duration) time.Duration {
 	at := Index(p, name)
 	if at < 0 {
@@ -371,7 +362,6 @@ func duration(p, name []byte, unit time.Duration) time.Duration {
 	return time.Duration(n * float64(unit))
 }
 
-// number returns the number after the first of the names found, or otherwise.
 func number(p []byte, names [][]byte, otherwise int) int {
 	for _, name := range names {
 		at := Index(p, name)
@@ -387,8 +377,7 @@ func number(p []byte, names [][]byte, otherwise int) int {
 	return otherwise
 }
 
-// Tokens returns the best estimate of generated tokens: the number reported by the runtime, plus one for each event
-// since.
+// Tokens returns the number that the runtime reported, plus one for each event since.
 func (m *Usage) Tokens() int {
 	if m.Reported {
 		return m.Generated

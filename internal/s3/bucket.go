@@ -30,7 +30,7 @@ type Bucket struct {
 // NewBucket returns a Bucket. It sends no request.
 func NewBucket(service Service, name string) *Bucket {
 	b := &Bucket{name: name, service: service, client: &http.Client{
-		// A signature is valid for one host: redirects cannot be followed.
+		// A signature is valid for one host: redirects can't be followed.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second,
 			MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DisableCompression: true, ForceAttemptHTTP2: true},
@@ -43,22 +43,19 @@ func NewBucket(service Service, name string) *Bucket {
 // Close closes idle connections.
 func (b *Bucket) Close() { b.client.CloseIdleConnections() }
 
-// Errors that callers can distinguish.
 var (
 	// ErrNotFound means that the object does not exist. A missing bucket is a StatusError.
-	ErrNotFound = errors.New("there is no such object")
-	// ErrCondition means that the condition of a write does not hold.
+	ErrNotFound  = errors.New("there is no such object")
 	ErrCondition = errors.New("the object is not what it was")
 )
 
 // StatusError is any other error response.
 type StatusError struct {
 	Status  int
-	Code    string // the service's error code
+	Code    string // the service's own
 	Message string
 }
 
-// Error implements error.
 func (e *StatusError) Error() string {
 	return fmt.Sprintf("the S3 service answered %d %s %.200s", e.Status, e.Code, e.Message)
 }
@@ -71,8 +68,7 @@ type Condition struct {
 	ETag string
 }
 
-// Put writes an object and returns its entity tag. The error is ErrCondition if the condition does not hold, also if
-// the object to be replaced does not exist.
+// Put returns an object's entity tag. ErrCondition: the condition does not hold, or there is nothing to replace.
 func (b *Bucket) Put(ctx context.Context, key string, body []byte, when Condition) (etag string, err error) {
 	h := http.Header{"Content-Type": {"application/octet-stream"}}
 	switch {
@@ -92,7 +88,7 @@ func (b *Bucket) Put(ctx context.Context, key string, body []byte, when Conditio
 	return resp.Header.Get("ETag"), nil
 }
 
-// Get opens n bytes of an object from an offset, or all of the rest if n is 0. The caller closes the body.
+// Get opens n bytes of an object from an offset, or all if n is 0. The caller closes the body.
 func (b *Bucket) Get(ctx context.Context, key string, from, n int64) (body io.ReadCloser, etag string, err error) {
 	h := http.Header{}
 	if from > 0 || n > 0 {
@@ -141,11 +137,10 @@ type Listing struct {
 	Contents  []Entry
 }
 
-// maxList bounds a response that lists 1,000 objects.
 const maxList = 8 << 20
 
-// List lists up to 1,000 objects below a prefix, sorted by key. token is the next of the previous call, empty at
-// first. An empty next means that the list is complete.
+// List lists up to 1,000 objects below a prefix, sorted by key. token is the previous call's next, which is empty at the
+// end.
 func (b *Bucket) List(ctx context.Context, prefix, token string) (all []Entry, next string, err error) {
 	q := url.Values{"list-type": {"2"}, "prefix": {prefix}, "encoding-type": {"url"}}
 	if token != "" {
@@ -174,8 +169,7 @@ func (b *Bucket) List(ctx context.Context, prefix, token string) (all []Entry, n
 	return l.Contents, l.Next, nil
 }
 
-// do sends a request, and again if the bucket turns out to be in another region. The status is 2xx. The caller closes
-// the response's body.
+// do sends a request, and again if the bucket is in another region. The status is 2xx.
 func (b *Bucket) do(ctx context.Context, method, key string, query url.Values, h http.Header, body []byte) (*http.Response, error) {
 	region := *b.region.Load()
 	resp, err := b.send(ctx, region, method, key, query, h, body)
@@ -191,7 +185,7 @@ func (b *Bucket) do(ctx context.Context, method, key string, query url.Values, h
 	}
 	defer resp.Body.Close()
 	var said struct{ Code, Message string }
-	_ = xml.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&said) // a response that is not XML still has a status
+	_ = xml.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&said) // not XML: it still has a status
 	switch {
 	case resp.StatusCode == http.StatusPreconditionFailed:
 		return nil, ErrCondition

@@ -20,20 +20,18 @@ import (
 
 // Service is the address of a service, with credentials.
 type Service struct {
-	// Endpoint of a service other than Amazon's, with the bucket in the path; empty: Amazon's.
+	// Endpoint has the bucket in the path; empty: Amazon's.
 	Endpoint string
 	// Region; empty: us-east-1, or the one that the service answers with.
-	Region string
-	// AccessKey, SecretKey and Token are credentials; empty: CredentialsFile is used.
+	Region                      string
 	AccessKey, SecretKey, Token string
-	// CredentialsFile is an AWS shared credentials file, read at each use. If it does not exist, requests are
-	// anonymous.
+	// CredentialsFile is read at each use, unless there is an AccessKey. If it does not exist, requests are anonymous.
 	CredentialsFile string
 	// Profile is the file's section; empty: default.
 	Profile string
 }
 
-// Environment returns the service configured by AWS's environment variables. getenv is os.Getenv, or a test's.
+// Environment returns the service of AWS's environment variables.
 func Environment(getenv func(string) string) Service {
 	file := getenv("AWS_SHARED_CREDENTIALS_FILE")
 	if home := getenv("HOME"); file == "" && home != "" {
@@ -53,7 +51,6 @@ func Environment(getenv func(string) string) Service {
 // NoProfileError means that the credentials file does not have the requested profile.
 type NoProfileError struct{ File, Profile string }
 
-// Error implements error.
 func (e *NoProfileError) Error() string { return e.File + " has no profile " + e.Profile }
 
 // Credentials returns the current credentials; empty ones mean none.
@@ -100,8 +97,7 @@ func (s *Service) Credentials() (aws.Credentials, error) {
 	return c, nil
 }
 
-// Sign signs a request (Signature Version 4) whose body has the hexadecimal SHA-256 sum; without credentials it does
-// nothing.
+// Sign signs a request (Signature Version 4) whose body has the hexadecimal SHA-256 sum, if there are credentials.
 func (s *Service) Sign(ctx context.Context, req *http.Request, sum, region string) error {
 	c, err := s.Credentials()
 	if err != nil || c.AccessKeyID == "" {
@@ -114,10 +110,10 @@ func (s *Service) Sign(ctx context.Context, req *http.Request, sum, region strin
 // EmptySum is the SHA-256 of an empty body.
 const EmptySum = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// errAddress means that an endpoint is not a valid URL. It omits the URL, which may contain a password.
+// errAddress omits the URL, which may contain a password.
 var errAddress = errors.New("the address of the S3 service is malformed")
 
-// URL returns the address of a key of a bucket, or with key "" of the bucket.
+// URL returns the address of a key, or with key "" of the bucket.
 func (s *Service) URL(bucket, key, region string, query url.Values) (*url.URL, error) {
 	base, where := s.Endpoint, "/"+key
 	switch {

@@ -1,5 +1,4 @@
-// Package tombstone remembers instances that ended, so that a late report does not bring one back. It is for one
-// goroutine, or for callers that hold its owner's mutex.
+// Package tombstone remembers instances that ended, so that a late report does not bring one back. Its owner guards it.
 package tombstone
 
 import (
@@ -14,7 +13,7 @@ import (
 // Final is the highest report number: no later report of the instance counts.
 const Final = math.MaxUint64
 
-// most is the size of a generation: between most and twice as many tombstones are kept.
+// Between most and twice as many tombstones are kept.
 const most = 4096
 
 // Set is a set of tombstones. The zero value is empty.
@@ -25,8 +24,7 @@ type stone struct {
 	until time.Time
 }
 
-// Add records that the instance ended as of its report seq. The tombstone expires at until; zero: it does not expire
-// while it is kept.
+// Add records that the instance ended as of its report seq. The tombstone expires at until, if that is not zero.
 func (s *Set) Add(id api.InstanceID, seq uint64, until time.Time) {
 	if len(s.now) == most {
 		s.now, s.before = nil, s.now

@@ -22,16 +22,16 @@ import (
 )
 
 const (
-	together  = 200 * time.Millisecond // the wait for more spans
-	farewell  = 2 * time.Second        // the limit of the last post
+	together  = 200 * time.Millisecond
+	farewell  = 2 * time.Second
 	saidAgain = time.Minute
 )
 
 // Exporter exports the spans of tracers; nil exports nothing. Spans beyond its queue are dropped.
 type Exporter struct{ batches sdktrace.SpanProcessor }
 
-// FromEnvironment returns an exporter configured by OpenTelemetry's variables, or nil if they name no endpoint.
-// Variables for traces override those for all signals.
+// FromEnvironment returns an exporter configured by OpenTelemetry's variables; nil without an endpoint. Variables for traces
+// override those for all signals.
 //
 //	OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT   the endpoint
 //	OTEL_EXPORTER_OTLP_TRACES_HEADERS, OTEL_EXPORTER_OTLP_HEADERS     credentials
@@ -40,7 +40,7 @@ type Exporter struct{ batches sdktrace.SpanProcessor }
 //	OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES                       the service's name and attributes
 //	OTEL_TRACES_EXPORTER=none, OTEL_SDK_DISABLED=true                 no traces
 //
-// After an error the caller can continue without traces. The exporter runs until [Exporter.Run] ends it.
+// The exporter runs until [Exporter.Run] ends it.
 func FromEnvironment(env func(string) string, version string, log *slog.Logger) (*Exporter, error) {
 	return fromEnvironment(env, version, log, http.DefaultTransport.(*http.Transport).Clone())
 }
@@ -50,7 +50,7 @@ func fromEnvironment(env func(string) string, version string, log *slog.Logger, 
 		return cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_"+name), env("OTEL_EXPORTER_OTLP_"+name))
 	}
 	if strings.EqualFold(env("OTEL_SDK_DISABLED"), "true") || env("OTEL_TRACES_EXPORTER") == "none" || of("ENDPOINT") == "" {
-		return nil, nil // a nil exporter exports nothing
+		return nil, nil
 	}
 	if p := of("PROTOCOL"); p == "grpc" {
 		return nil, fmt.Errorf("traces: the protocol %s is not spoken: set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf and OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://HOST:4318/v1/traces", p)
@@ -117,7 +117,6 @@ func described(by map[string]string) *resource.Resource {
 
 const mostTimeout = 3_600_000
 
-// endpoint returns the URL for traces: the traces endpoint as it is, or a path below the general endpoint.
 func endpoint(env func(string) string) (*url.URL, error) {
 	name, text := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	base := text == ""
@@ -166,14 +165,14 @@ func (e *Exporter) Run(ctx context.Context) error {
 	return nil
 }
 
-// byPart exports each span under its part's service. Its methods are called by one goroutine.
+// byPart exports each span under its part's service. One goroutine calls it.
 type byPart struct {
 	sdktrace.SpanExporter
 	resources map[api.Part]*resource.Resource
 	to        string
 	log       *slog.Logger
 	lost      int
-	said      time.Time // when a failure was last logged
+	said      time.Time
 }
 
 type ofPart struct {

@@ -1,18 +1,7 @@
 // Package waketrace records and exports the spans of wakes, with OpenTelemetry.
 //
-// A wake is one trace. Its spans are made where the work happens, and contexts carry them:
-//
-//  1. The activator begins the root span with the request that finds no instance awake
-//     ([Tracer.Root]). Its traceparent goes with the demand to the autoscaler, and with each
-//     call to an instance.
-//  2. Each part of the work is a span below the one in its context ([Start]). Work that is only
-//     known afterwards becomes a span with explicit times, as do the steps that an instance
-//     reports of a call ([Span.Steps]).
-//  3. A [Wake] keeps the spans of this process. They become the record that users see, an
-//     [api.WakeTrace].
-//  4. An [Exporter] sends them by OTLP over HTTP where the environment names an endpoint. The
-//     function's program exports nothing and links no OpenTelemetry: its caller exports its
-//     steps.
+// A wake is one trace. The activator begins its root with the request that finds no instance awake ([Tracer.Root]). A
+// [Wake] keeps the spans of this process. The function's program links no OpenTelemetry: its caller exports its steps.
 //
 // The package is safe for concurrent use, and nothing waits for an export.
 package waketrace
@@ -36,7 +25,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Attributes of spans.
 const (
 	keyPart     = attribute.Key("rouse.part")
 	keyFunction = attribute.Key("rouse.function")
@@ -46,16 +34,14 @@ const (
 
 // Step describes a span to start.
 type Step struct {
-	Name string
-	Part api.Part
-	// Instance is the instance concerned, and Note a detail. Empty: none.
+	Name     string
+	Part     api.Part
 	Instance api.InstanceID
 	Note     string
-	// Began and Ended are its times; zero: it begins now, and ends with [Span.Done].
+	// A zero Began is now; with a zero Ended the span ends with [Span.Done].
 	Began, Ended time.Time
 }
 
-// Options shared by all spans.
 var (
 	asInternal = trace.WithSpanKind(trace.SpanKindInternal)
 	asServer   = trace.WithSpanKind(trace.SpanKindServer)
@@ -134,7 +120,7 @@ func Start(ctx context.Context, s Step) (context.Context, *Span) {
 	return With(ctx, made), made
 }
 
-// With returns a context that carries p, and whose calls to other parts carry its traceparent.
+// With returns a context whose calls to other parts carry p's traceparent.
 func With(ctx context.Context, p *Span) context.Context {
 	if p == nil {
 		return ctx
@@ -184,7 +170,6 @@ func Clip(s string) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// spanContext converts t; the result is invalid if t is.
 func spanContext(t api.Trace) trace.SpanContext {
 	cfg := trace.SpanContextConfig{Remote: true}
 	cfg.TraceID, _ = trace.TraceIDFromHex(t.ID)
@@ -195,9 +180,8 @@ func spanContext(t api.Trace) trace.SpanContext {
 	return trace.NewSpanContext(cfg)
 }
 
-// Steps adds the steps that an instance reported of the call p as child spans. Their times are by the instance's
-// clock, so they are placed within the call. With late, they end with it (a process must start before it has a
-// clock); otherwise they are centered in it.
+// Steps adds the steps that an instance reported of the call p, by its own clock. Late ones end with the call (a process
+// must start before it has a clock), others are centered in it.
 func (p *Span) Steps(id api.InstanceID, steps []api.Step, late bool) {
 	if p == nil || len(steps) == 0 {
 		return
@@ -224,7 +208,6 @@ func (p *Span) Steps(id api.InstanceID, steps []api.Step, late bool) {
 	}
 }
 
-// times returns the times of a span; zero if unknown or not ended.
 func times(s trace.Span) (began, ended time.Time) {
 	if made, is := s.(sdktrace.ReadOnlySpan); is {
 		return made.StartTime(), made.EndTime()
@@ -258,7 +241,7 @@ type Wake struct {
 }
 
 func newWake(t trace.Tracer) *Wake {
-	return &Wake{tracer: t, spans: make([]sdktrace.ReadOnlySpan, 0, 8)} // enough for most wakes
+	return &Wake{tracer: t, spans: make([]sdktrace.ReadOnlySpan, 0, 8)}
 }
 
 func (w *Wake) add(made trace.Span) {
@@ -270,16 +253,15 @@ func (w *Wake) add(made trace.Span) {
 	}
 }
 
-// Close stops recording: spans that begin later do not belong to the wake.
+// Close stops recording.
 func (w *Wake) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
 }
 
-// Spans returns the spans of the wake, parents first, relative to zero. Each is clipped to its parent, or to within,
-// a span of the record, if its parent is not recorded. A span that has not ended ends with its parent. The field Who
-// is the instance that a span is about.
+// Spans returns the spans of the wake, parents first, relative to zero and clipped to their parents, or to within. A span
+// that has not ended ends with its parent.
 func (w *Wake) Spans(zero time.Time, within api.Span) []api.Span {
 	w.mu.Lock()
 	all := slices.Clone(w.spans)
@@ -318,7 +300,7 @@ func (w *Wake) Spans(zero time.Time, within api.Span) []api.Span {
 	return spans
 }
 
-// Attributes of OpenTelemetry's semantic conventions 1.37 for generative AI, HTTP and errors.
+// From OpenTelemetry's semantic conventions 1.37.
 const (
 	keyOperation = attribute.Key("gen_ai.operation.name")
 	keyProvider  = attribute.Key("gen_ai.provider.name")
@@ -337,19 +319,19 @@ const (
 // Request is a finished request of a client to a model, without the prompt and the answer.
 type Request struct {
 	Operation string // chat, text_completion or embeddings
-	Provider  string // the server of the model, such as vllm
-	Model     string // the name used by the client
-	Served    string // the name used by the function
-	Server    string // the host requested by the client
+	Provider  string // such as vllm
+	Model     string
+	Served    string // the function's name
+	Server    string // requested by the client
 	Function  api.FunctionName
 	Instance  api.InstanceID
 	Status    int
-	Code      string // the error's code; empty: none
+	Code      string // of the error
 
 	Input, Output api.Tokens // 0: unknown
-	Cached        api.Tokens // the part of Input that came from the cache
-	Resumed       int        // how often its stream continued at another instance
-	Moved         int        // how often its instance gave way
+	Cached        api.Tokens // of Input, those from the cache
+	Resumed       int        // at another instance
+	Moved         int        // its instance gave way
 	Began, Ended  time.Time
 }
 
@@ -363,7 +345,7 @@ func (t *Tracer) Request(parent api.Trace, r Request) {
 	if r.Status >= http.StatusBadRequest || r.Code != "" {
 		kind := cmp.Or(r.Code, strconv.Itoa(r.Status))
 		span.SetAttributes(keyError.String(Clip(kind)))
-		if r.Status >= http.StatusInternalServerError { // the server's span has no error status for a client's error
+		if r.Status >= http.StatusInternalServerError { // a client's error is none of the server
 			span.SetStatus(codes.Error, Clip(kind))
 		}
 	}

@@ -17,30 +17,26 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Config is an agent's configuration. Fronts, Cluster, Agent and TLS are required.
+// Config configures an agent. Fronts, Cluster, Agent and TLS are required.
 type Config struct {
-	// Fronts are the addresses of front doors, host:port. Front doors may name further ones.
+	// Fronts are host:port. Front doors may name further ones.
 	Fronts []string
-	// Cluster is the cluster's name as the front doors declare it; Agent is this process's name within it.
+	// Cluster is the name that the front doors declare.
 	Cluster, Agent string
 	Version        string
-	// TLS configures trust, and may hold a client certificate.
-	TLS *tls.Config
-	// Token returns the token; it is called at each dial, so that the token can be replaced. Nil: no token.
-	Token func() (string, error)
-	// Accept bounds the functions that front doors may create here. Default: none.
+	TLS            *tls.Config
+	// Token is called at each dial; may be nil.
+	Token  func() (string, error)
 	Accept Accept
-	// Find, if not nil, returns the front doors besides Fronts, and is polled; the front doors that others name are
-	// then ignored.
+	// Find, if not nil, is polled for front doors; those that others name are then ignored.
 	Find func(ctx context.Context) ([]string, error)
-	// Self is the name of the front door that is this process itself, which is not served; empty: none.
+	// Self is the name of the front door in this process, which is not served.
 	Self string
 }
 
-// maxFronts bounds the connected front doors that others named.
 const maxFronts = 4
 
-// Validate returns an error for the first invalid field, with the valid values.
+// Validate returns an error for the first invalid field.
 func (c Config) Validate() error {
 	switch {
 	case len(c.Fronts) == 0 && c.Find == nil:
@@ -56,49 +52,48 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Deps are an agent's connections to its cluster. All but Wakes, Applier, Tell and Logger are required.
+// Deps connect an agent to its cluster. All but Wakes, Applier, Usage, Tell and Logger are required.
 type Deps struct {
 	// Serve answers a request for a function, or refuses it rather than wait.
 	Serve func(w http.ResponseWriter, r *http.Request, name api.FunctionName)
-	// Functions returns the functions that the cluster serves; Stats returns the activator's statistics of one.
+	// Stats returns the activator's statistics of a function.
 	Functions func() []api.Function
 	Stats     func(name api.FunctionName) (api.Activity, bool)
-	// Wakes returns the records of a function's last wakes; nil: unavailable.
+	// Wakes returns the records of a function's last wakes; may be nil.
 	Wakes func(name api.FunctionName) []api.WakeTrace
 	// Emitter receives the front doors' demand.
 	Emitter api.Emitter
-	// Applier creates functions for front doors; nil: none are created.
+	// Applier creates functions for front doors; may be nil.
 	Applier Applier
-	// Usage exchanges clients' use with another front door ([control.PathUsage]); nil: with none.
+	// Usage exchanges clients' use with a front door ([control.PathUsage]); may be nil.
 	Usage http.HandlerFunc
-	// Tell receives a line of text when a front door becomes served, is ending or has ended; faults go to the log as
-	// warnings. Nil: not told.
+	// Tell receives a line of text when a front door is served, is ending or has ended; may be nil.
 	Tell   func(line string)
 	Logger *slog.Logger
 }
 
-// Agent is one agent. See the package comment.
+// Agent is safe for concurrent use.
 type Agent struct {
 	cfg  Config
 	deps Deps
 	log  *slog.Logger
-	run  string // identifies this process, to tell it from a later one of the same name
+	run  string // tells apart processes of the same name
 
 	mu       sync.Mutex // guards the fields below
 	fronts   map[string]*front
-	servers  map[*protocol.LinkServer]bool // of all sessions, including ended ones that still answer
-	attempts map[string]*attempt           // by the request's id
+	servers  map[*protocol.LinkServer]bool // also of ended sessions that still answer
+	attempts map[string]*attempt
 	doubles  uint64
-	begun    uint64 // the number of attempts so far
+	begun    uint64
 	leaving  bool
-	found    chan string // front doors that others named; one place for each
+	found    chan string
 	running  sync.WaitGroup
 
-	marking sync.Mutex        // guards live, and the dirty functions of its sessions; no other lock is taken while it is held
+	marking sync.Mutex        // guards live, and dirty of its sessions; no other lock is taken under it
 	live    map[*session]bool // sessions whose control stream has not ended
 }
 
-// New returns an agent. It starts no goroutine.
+// New starts no goroutine.
 func New(cfg Config, deps Deps) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -117,8 +112,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 		found: make(chan string, maxFronts), live: map[*session]bool{}}, nil
 }
 
-// Run keeps sessions with the front doors until ctx ends. Then it announces that it leaves, gives running requests
-// the time drain to finish, and returns.
+// Run keeps sessions with the front doors until ctx ends, and then gives running requests the time drain to finish.
 func (a *Agent) Run(ctx context.Context, drain time.Duration) error {
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -141,7 +135,6 @@ func (a *Agent) Run(ctx context.Context, drain time.Duration) error {
 	return nil
 }
 
-// add keeps a session with another front door, unless there are too many; found: [Config.Find] named it.
 func (a *Agent) add(ctx context.Context, at string, found bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -155,7 +148,7 @@ func (a *Agent) add(ctx context.Context, at string, found bool) {
 	a.running.Go(func() { f.keepSession(ctx) })
 }
 
-// Watch handles the events of the cluster's own activator and instances: the functions in them have changed.
+// Watch takes the events of the cluster's own activator and instances.
 func (a *Agent) Watch(e api.Event) {
 	switch e.Type {
 	case api.EventDemand, api.EventInstanceState, api.EventFunction, api.EventFunctionGone:
@@ -163,17 +156,17 @@ func (a *Agent) Watch(e api.Event) {
 	}
 }
 
-// Changed reports a function to every front door again. It never blocks, whatever locks its caller holds.
+// Changed reports a function to every front door again. It never blocks, and may be called with any lock held.
 func (a *Agent) Changed(name api.FunctionName) {
 	a.marking.Lock()
 	defer a.marking.Unlock()
 	for s := range a.live {
 		s.dirty[name] = true
-		s.nudge()
+		s.wake.Ring()
 	}
 }
 
-// state returns the report of a function to a front door. The caller holds mu.
+// The caller holds mu.
 func (a *Agent) state(f *front, spec api.Function) protocol.Function {
 	out := protocol.Function{
 		Name: spec.Name, Model: spec.Model, Aliases: spec.Aliases, Kind: spec.Runtime.Kind,
@@ -198,7 +191,7 @@ func (a *Agent) state(f *front, spec api.Function) protocol.Function {
 	if !a.leaving {
 		served := f.served[spec.Name]
 		out.Places = served + a.share(f, spec.Name, max(Free(stats), 0))
-		if stats.Running+stats.Waiting > served { // of others too
+		if stats.Running+stats.Waiting > served { // others have requests too
 			out.Places = min(out.Places, slots(stats))
 			out.Waits = mayWait*slots(stats) - out.Places
 		}
@@ -206,7 +199,6 @@ func (a *Agent) state(f *front, spec api.Function) protocol.Function {
 	return out
 }
 
-// adapters returns the adapters that a request may name: declared, or loaded by an instance.
 func adapters(spec api.Function, stats api.Activity) (names []api.ModelName) {
 	for _, a := range spec.Runtime.Adapters {
 		names = append(names, a.Name)
@@ -218,8 +210,8 @@ func adapters(spec api.Function, stats api.Activity) (names []api.ModelName) {
 	return slices.Compact(names)
 }
 
-// share returns the part of the free slots that a front door gets. Each slot goes to the front door that has the fewest,
-// then to the one whose last request began first, among those with waiting requests; if none has any, among all.
+// share divides free slots among the front doors with waiting requests, or among all. Each slot goes to the one with the
+// fewest, then to the one whose last request began first.
 func (a *Agent) share(f *front, name api.FunctionName, free int) int {
 	var who []*front
 	for _, wants := range []bool{true, false} {

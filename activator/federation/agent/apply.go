@@ -12,21 +12,17 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Applier creates functions in the cluster for front doors. Its methods are safe for concurrent use.
+// Applier creates functions in the cluster for front doors. It is safe for concurrent use.
 type Applier interface {
-	// Apply creates or updates a manifest's function, on behalf of a front door. It refuses, with an [api.Error], to
-	// change a function that has other owners or was not made by Apply. For an unchanged manifest it does nothing.
+	// Apply creates or updates a function. It refuses, with an [api.Error], one that has other owners or was not made by Apply.
 	Apply(ctx context.Context, m protocol.Manifest, front string) error
-	// Remove removes a front door from a function's owners. Without further owners the function is removed, if it was
-	// made by Apply. A missing function is no error.
+	// Remove removes an owner, and with the last one a function that Apply made. A missing function is no error.
 	Remove(ctx context.Context, name api.FunctionName, front string) error
-	// Owners returns the front doors that own a function. It returns none if the function was declared otherwise or
-	// does not exist. It does not block.
+	// Owners returns none if the function was declared otherwise or does not exist. It does not block.
 	Owners(name api.FunctionName) []string
 }
 
-// Accept bounds the functions that front doors may create. A function is code that runs in the cluster. The zero
-// value accepts none.
+// Accept bounds the functions that front doors may create, which are code that runs in the cluster.
 type Accept struct {
 	// Functions are patterns of names, such as "default/*".
 	Functions []string
@@ -34,11 +30,11 @@ type Accept struct {
 	Models []string
 	// Max bounds the number of such functions. Default 16.
 	Max int
-	// Memory is the most memory for one instance; nil: unknown.
+	// Memory is nil if unknown.
 	Memory *api.Memory
 }
 
-// Validate returns an error for the first invalid field, with the valid values.
+// Validate returns an error for the first invalid field.
 func (a Accept) Validate() error {
 	if len(a.Functions) > protocol.MaxPatterns {
 		return fmt.Errorf("%d patterns of functions: want at most %d", len(a.Functions), protocol.MaxPatterns)
@@ -51,21 +47,19 @@ func (a Accept) Validate() error {
 	return nil
 }
 
-// maxOrders bounds one front door's pending orders.
 const maxOrders = 64
 
-// order queues a front door's manifest. The caller holds the agent's mutex.
+// The caller holds the agent's mutex.
 func (s *session) order(m protocol.Manifest) {
 	select {
 	case s.orders <- m:
 	default:
 		s.applied = append(s.applied, protocol.Applied{Name: m.Name, Number: m.Number, Failed: protocol.FailureOf(
 			api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the cluster has %d other functions to create or remove", maxOrders))})
-		s.nudge()
+		s.wake.Ring()
 	}
 }
 
-// executeOrders executes the front door's orders one by one, until ctx or the session ends.
 func (s *session) executeOrders(ctx context.Context) {
 	for {
 		select {
@@ -91,7 +85,6 @@ func (s *session) executeOrders(ctx context.Context) {
 	}
 }
 
-// apply creates a function for a front door, or returns why not.
 func (a *Agent) apply(ctx context.Context, m protocol.Manifest, front string) error {
 	if a.deps.Applier == nil || !protocol.Matches(a.cfg.Accept.Functions, string(m.Name)) {
 		return api.Errorf(http.StatusForbidden, api.CodeNoCapacity, "this cluster accepts no function %s from a front door", m.Name)
@@ -114,10 +107,9 @@ func (a *Agent) apply(ctx context.Context, m protocol.Manifest, front string) er
 	return nil
 }
 
-// remove removes a front door's function, unless it has requests.
 func (a *Agent) remove(ctx context.Context, m protocol.Manifest, front string) error {
 	if a.deps.Applier == nil || !slices.Contains(a.deps.Applier.Owners(m.Name), front) {
-		return nil // this front door does not own it
+		return nil
 	}
 	if now, ok := a.deps.Stats(m.Name); ok && now.Running+now.Waiting > 0 {
 		return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has requests", m.Name)
@@ -129,7 +121,7 @@ func (a *Agent) remove(ctx context.Context, m protocol.Manifest, front string) e
 	return nil
 }
 
-// plain returns err as an error for the front door's client: an error that is no [api.Error] keeps its own text.
+// plain lets an error that is no [api.Error] keep its own text.
 func plain(err error) error {
 	var e *api.Error
 	if errors.As(err, &e) {

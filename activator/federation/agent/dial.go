@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -18,8 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 )
 
-// dialTimeout bounds the attempts to dial a front door. Until one succeeds, another is begun every tryEvery: TCP
-// resends a lost first packet only after one second, and then after two.
+// TCP resends a lost first packet only after one second, and then after two, so another attempt begins every tryEvery.
 const (
 	dialTimeout = 2 * time.Second
 	tryEvery    = 300 * time.Millisecond
@@ -54,7 +54,7 @@ func eagerly(ctx context.Context, try func(context.Context) (net.Conn, error)) (
 			begin()
 		}
 	}
-	cancel() // cancel the other attempts
+	cancel()
 	for ; running > 0; running-- {
 		if late := <-ends; late.conn != nil {
 			_ = late.conn.Close()
@@ -63,7 +63,7 @@ func eagerly(ctx context.Context, try func(context.Context) (net.Conn, error)) (
 	return end.conn, end.err
 }
 
-// dial connects as configured in the environment: through HTTPS_PROXY, except for NO_PROXY.
+// dial connects through HTTPS_PROXY, except for NO_PROXY.
 func dial(ctx context.Context, address string) (net.Conn, error) {
 	proxy, err := httpproxy.FromEnvironment().ProxyFunc()(&url.URL{Scheme: "https", Host: address})
 	if err != nil {
@@ -72,14 +72,11 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 	if proxy == nil {
 		return dialTCP(ctx, address)
 	}
-	at := proxy.Host
-	if proxy.Port() == "" {
-		at = net.JoinHostPort(proxy.Hostname(), map[string]string{"https": "443"}[proxy.Scheme])
-		if proxy.Scheme != "https" {
-			at = net.JoinHostPort(proxy.Hostname(), "80")
-		}
+	port := "80"
+	if proxy.Scheme == "https" {
+		port = "443"
 	}
-	conn, err := dialTCP(ctx, at)
+	conn, err := dialTCP(ctx, net.JoinHostPort(proxy.Hostname(), cmp.Or(proxy.Port(), port)))
 	if err != nil {
 		return nil, fmt.Errorf("the proxy: %w", err)
 	}
@@ -105,7 +102,6 @@ func dialTCP(ctx context.Context, address string) (net.Conn, error) {
 	return conn, err
 }
 
-// connect asks a proxy for a tunnel to address.
 func connect(conn net.Conn, address string, user *url.Userinfo) (net.Conn, error) {
 	r := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: http.Header{}}
 	if user != nil {
@@ -133,20 +129,16 @@ type tunnel struct {
 	in *bufio.Reader
 }
 
-// Read implements [net.Conn].
 func (t *tunnel) Read(p []byte) (int, error) {
 	return t.in.Read(p)
 }
 
-// secure dials the front door with TLS, with parallel attempts if that takes long.
 func (f *front) secure(ctx context.Context, protocol string) (net.Conn, error) {
 	return eagerly(ctx, func(ctx context.Context) (net.Conn, error) { return f.try(ctx, protocol) })
 }
 
-// otherPort is the advice if another server listens at an address.
 const otherPort = ": give the address that the front door names for clusters (listen in its clusters.yaml)"
 
-// advice returns advice about a handshake's error; empty: none.
 func advice(err error) string {
 	var stranger x509.UnknownAuthorityError
 	var name x509.HostnameError

@@ -7,14 +7,12 @@ import (
 	"time"
 )
 
-// The interval of lookups of front doors, and the timeout of one.
 const (
 	findEvery   = 2 * time.Second
 	findTimeout = 5 * time.Second
 )
 
-// Lookup returns a function for [Config.Find] that looks up a DNS name and returns each address as a front door. It
-// suits a headless Service.
+// Lookup returns a [Config.Find] that takes each address of a DNS name, such as a headless Service's, for a front door.
 func Lookup(name, port string) func(context.Context) ([]string, error) {
 	return func(ctx context.Context) ([]string, error) {
 		hosts, err := net.DefaultResolver.LookupHost(ctx, name)
@@ -25,8 +23,7 @@ func Lookup(name, port string) func(context.Context) ([]string, error) {
 	}
 }
 
-// followFind serves the front doors that Find returns, until ctx ends. It leaves a front door that is no longer returned.
-// If Find fails, all stay.
+// followFind serves the front doors that Find returns. If Find fails, all stay.
 func (a *Agent) followFind(ctx context.Context) {
 	logged := ""
 	for ctx.Err() == nil {
@@ -51,7 +48,6 @@ func (a *Agent) followFind(ctx context.Context) {
 	}
 }
 
-// leaveAllBut ends the sessions with front doors that Find no longer returns.
 func (a *Agent) leaveAllBut(list []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

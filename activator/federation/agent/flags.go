@@ -12,22 +12,17 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// Flags configure the front doors that this cluster joins. Without Fronts it joins none.
+// Flags name the front doors that this cluster joins. Without Fronts it joins none.
 type Flags struct {
-	// Fronts are the addresses of front doors, host:port.
-	Fronts []string `flag:"join" split:"" help:"<addresses> of front doors that this cluster serves, host:port, by commas or repeated"`
-	// Cluster is this cluster's name at the front doors; default: the host's name.
-	Cluster string `flag:"cluster" help:"<name> of this cluster among the front door's (default: the host's name)"`
-	// TokenFile holds the token that the front door declares for it.
-	TokenFile string `flag:"cluster-token-file" help:"<file> with the token that the front door declares for this cluster"`
-	// Authority is a file of certificates that verify the front door's; default: the system's.
-	Authority string `flag:"front-ca" help:"<file> with the certificates that the front door's is checked against (default: the system's)"`
-	// Certificate and Key are files of a client certificate, instead of a token.
-	Certificate string `flag:"cluster-cert" help:"<file> with a certificate to show in place of a token"`
-	Key         string `flag:"cluster-key" help:"<file> with its key"`
+	Fronts      []string `flag:"join" split:"" help:"<addresses> of front doors that this cluster serves, host:port, by commas or repeated"`
+	Cluster     string   `flag:"cluster" help:"<name> of this cluster among the front door's (default: the host's name)"`
+	TokenFile   string   `flag:"cluster-token-file" help:"<file> with the token that the front door declares for this cluster"`
+	Authority   string   `flag:"front-ca" help:"<file> with the certificates that the front door's is checked against (default: the system's)"`
+	Certificate string   `flag:"cluster-cert" help:"<file> with a certificate to show in place of a token"`
+	Key         string   `flag:"cluster-key" help:"<file> with its key"`
 }
 
-// Config returns the agent's configuration for a program of that version; nil: no front doors.
+// Config returns nil without front doors.
 func (f *Flags) Config(version string) (*Config, error) {
 	if len(f.Fronts) == 0 {
 		return nil, nil

@@ -14,13 +14,12 @@ func (a *Agent) ending() bool {
 	return a.leaving
 }
 
-// leave tells all front doors that the agent ends, and gives running requests the time drain to finish.
 func (a *Agent) leave(drain time.Duration) {
 	a.mu.Lock()
 	a.leaving = true
 	for _, f := range a.fronts {
 		if f.session != nil {
-			f.session.nudge()
+			f.session.wake.Ring()
 		}
 	}
 	all := slices.Collect(maps.Keys(a.servers))

@@ -10,10 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// maxReported bounds the functions in one message.
 const maxReported = 500
 
-// report sends the changes, and a beat if beat is true.
 func (s *session) report(beat bool) error {
 	for more := true; more; beat = false {
 		var up *protocol.Up
@@ -27,7 +25,7 @@ func (s *session) report(beat bool) error {
 	return nil
 }
 
-// takeDirty returns the functions to be reported. Those that are not must be put back.
+// What is not reported must be put back.
 func (s *session) takeDirty() map[api.FunctionName]bool {
 	s.f.a.marking.Lock()
 	defer s.f.a.marking.Unlock()
@@ -42,14 +40,13 @@ func (s *session) putBackDirty(left map[api.FunctionName]bool) {
 	maps.Copy(s.dirty, left)
 }
 
-// nextMessage returns the next message; nil: nothing to send.
 func (s *session) nextMessage(beat bool) (_ *protocol.Up, more bool) {
 	a := s.f.a
 	var wakes []protocol.Wake
 	if beat {
 		wakes = s.takeWakes()
 	}
-	dirty := s.takeDirty() // before the functions, which may be changed meanwhile
+	dirty := s.takeDirty() // before the functions, which may change meanwhile
 	defer s.putBackDirty(dirty)
 	functions := a.deps.Functions()
 	a.mu.Lock()
@@ -106,7 +103,7 @@ func (s *session) nextMessage(beat bool) (_ *protocol.Up, more bool) {
 	return up, more
 }
 
-// takeWakes returns the records of wakes caused by the front door's demand, as far as available. Each is returned once.
+// takeWakes returns each record once.
 func (s *session) takeWakes() (list []protocol.Wake) {
 	a := s.f.a
 	a.mu.Lock()
@@ -128,10 +125,8 @@ func (s *session) takeWakes() (list []protocol.Wake) {
 	return list
 }
 
-// maxWakes bounds the records in one message.
 const maxWakes = 8
 
-// onlyLoad reports whether two states of a function differ only in their load, which beats carry.
 func onlyLoad(a, b protocol.Function) bool {
 	a.Running, a.Waiting, a.Expected = b.Running, b.Waiting, b.Expected
 	return reflect.DeepEqual(a, b)

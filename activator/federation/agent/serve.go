@@ -13,7 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// attempt is one attempt of a front door's request.
 type attempt struct {
 	front  *front
 	number uint64
@@ -22,13 +21,12 @@ type attempt struct {
 	client peer.Peer
 }
 
-// answer is the response to an attempt, and records whether it has begun.
+// answer records whether a response has begun.
 type answer struct {
 	http.ResponseWriter
 	begun atomic.Bool
 }
 
-// WriteHeader implements [http.ResponseWriter].
 func (w *answer) WriteHeader(status int) {
 	if status >= http.StatusOK {
 		w.begun.Store(true)
@@ -36,16 +34,13 @@ func (w *answer) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write implements [http.ResponseWriter].
 func (w *answer) Write(p []byte) (int, error) {
 	w.begun.Store(true)
 	return w.ResponseWriter.Write(p)
 }
 
-// Unwrap supports [http.ResponseController].
 func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// ServeHTTP implements [http.Handler] for the front door's requests on a session's link.
 func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := s.f.a
 	name, call := api.FunctionName(r.Header.Get(protocol.HeaderFunction)), r.Header.Get(protocol.HeaderCall)
@@ -70,24 +65,21 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.deps.Serve(at.answer, peer.As(r.WithContext(ctx), at.client), name)
 }
 
-// client returns the client of a request, as named by the front door.
 func (s *session) client(r *http.Request) peer.Peer {
 	p := peer.Peer{Trusted: r.Header.Get(control.HeaderTrusted) != "", Turn: control.TakeTurn(r.Header)}
 	p.Turn.Source = s.source
 	if tenant := r.Header.Get(control.HeaderTenant); tenant != "" {
 		p.Client = peer.Passed(tenant)
-	} else { // a client on the front door's own machine
+	} else { // on the front door's own machine
 		p.Client, p.Local = "front", true
 	}
 	return p
 }
 
-// errCutOff is why a front door's requests are not begun or not continued.
 func errCutOff() *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "this cluster was cut off from the front door for too long")
 }
 
-// beginAttempt admits an attempt of a call, or returns why there is no slot for it.
 func (a *Agent) beginAttempt(name api.FunctionName, call string, at *attempt) *api.Error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -116,7 +108,6 @@ func (a *Agent) beginAttempt(name api.FunctionName, call string, at *attempt) *a
 	return nil
 }
 
-// endAttempt removes an attempt.
 func (a *Agent) endAttempt(name api.FunctionName, call string, at *attempt) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -130,7 +121,7 @@ func (a *Agent) endAttempt(name api.FunctionName, call string, at *attempt) {
 	a.Changed(name)
 }
 
-// renewLease extends the front door's lease. The caller holds the agent's mutex.
+// The caller holds the agent's mutex.
 func (f *front) renewLease(until time.Time) {
 	if until.After(f.lease) {
 		f.lease = until
@@ -138,7 +129,7 @@ func (f *front) renewLease(until time.Time) {
 	}
 }
 
-// expireLease cancels the front door's attempts that have no first byte, unless the lease was renewed.
+// expireLease cancels the attempts that have no first byte, unless the lease was renewed.
 func (f *front) expireLease() {
 	f.a.mu.Lock()
 	defer f.a.mu.Unlock()
@@ -155,7 +146,6 @@ func (f *front) expireLease() {
 // Free returns the number of unused slots of awake instances.
 func Free(a api.Activity) int { return slots(a) - a.Running }
 
-// slots returns the number of slots of awake instances.
 func slots(a api.Activity) (n int) {
 	for _, st := range a.Instances {
 		if st.Ready() {
@@ -165,6 +155,6 @@ func slots(a api.Activity) (n int) {
 	return n
 }
 
-// mayWait is how many requests a front door may have here for each slot, running or waiting for their turn. With 2 the
-// few clients of one front door get half as much again as each of the many of another.
+// mayWait is how many requests a front door may have here for each slot, running or waiting. With 2 the few clients of
+// one front door get half as much again as each of the many of another.
 const mayWait = 4

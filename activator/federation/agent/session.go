@@ -25,70 +25,59 @@ import (
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// front is one front door as the agent sees it. The Agent's mutex guards the fields that change.
+// The Agent's mutex guards the fields of front that change.
 type front struct {
 	a     *Agent
 	at    string
 	found bool // by [Config.Find]
 	stop  context.CancelFunc
 
-	session *session // the newest session with a Welcome that has not ended; nil: none
+	session *session // the newest that has not ended
 	lease   time.Time
-	expiry  *time.Timer // runs expireLease when the lease ends
+	expiry  *time.Timer
 	demand  map[api.FunctionName]api.Demand
-	served  map[api.FunctionName]int    // its requests running here
+	served  map[api.FunctionName]int    // running here
 	last    map[api.FunctionName]uint64 // the number of its last attempt
 }
 
-// session is one control stream, with the connections for its requests.
 type session struct {
 	f       *front
 	stream  protocol.ClientStream
 	welcome protocol.Welcome
-	source  uint64 // a hash of the front door's operator, proved by its certificate
+	source  uint64 // of the front door's operator, proved by its certificate
 	server  *protocol.LinkServer
-	end     context.CancelFunc // ends the control stream and its connection
-	wake    chan struct{}      // signals that there is something to send; one place
-	done    chan struct{}      // closed when the control stream has ended
-	silent  chan struct{}      // closed after a second of silence
+	end     context.CancelFunc
+	wake    bell.Bell
+	done    chan struct{} // closed when the control stream has ended
+	silent  chan struct{} // closed after a second of silence
 	mute    sync.Once
-	orders  chan protocol.Manifest // from readMessages to executeOrders; with room for the allowed number of orders
+	orders  chan protocol.Manifest
 
-	dirty map[api.FunctionName]bool // functions to be reported; guarded by marking
+	dirty map[api.FunctionName]bool // guarded by marking
 
 	// Guarded by the Agent's mutex.
-	reported map[api.FunctionName]protocol.Function // the last state
-	all      bool                                   // report every function that was not reported
+	reported map[api.FunctionName]protocol.Function
+	all      bool // report what was not reported
 	sent     map[uint64]time.Time
 	beat     uint64
 	heard    time.Time
 	way      time.Duration
-	goAway   bool                        // the front door has announced its end
-	traces   map[api.FunctionName]string // the traces of wakes caused by its demand, whose records are to be sent
-	// applied are answers to orders, to be sent.
-	applied []protocol.Applied
+	goAway   bool
+	traces   map[api.FunctionName]string // of wakes whose records are to be sent
+	applied  []protocol.Applied
 }
 
-// called returns the front door's name for messages.
 func (s *session) called() string { return s.welcome.Front + " at " + s.f.at }
 
-func (s *session) nudge() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// Pauses between attempts to reach a front door.
 const (
 	pauseFirst = 50 * time.Millisecond
 	pauseMost  = time.Second
 )
 
-// keepSession keeps a session with the front door until ctx ends: one after another, and a second one in parallel if
-// the first is silent.
+// keepSession keeps a session with the front door until ctx ends, and a second one in parallel if the first is silent.
 func (f *front) keepSession(ctx context.Context) {
 	pause, logged := pauseFirst, ""
 	for ctx.Err() == nil && !f.a.ending() {
@@ -121,13 +110,11 @@ func (f *front) keepSession(ctx context.Context) {
 	}
 }
 
-// errSelf is the reason for not serving a front door that is this process.
 var errSelf = errors.New("the front door is this process itself")
 
-// open dials, sends the Hello and dials the first connection for requests.
 func (f *front) open(ctx context.Context) (_ *session, err error) {
 	a := f.a
-	var failed atomic.Pointer[error]  // the last error of dialling, which gRPC rewrites
+	var failed atomic.Pointer[error]  // gRPC rewrites the error
 	var proved atomic.Pointer[string] // the certificate's identity on the last connection
 	defer func() {
 		if why := failed.Load(); err != nil && why != nil && status.Code(err) == codes.Unavailable {
@@ -174,7 +161,7 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 		return nil, err
 	}
 	welcome.Owner += "@" + *proved.Load() // its own claim alone could be another front door's
-	s := &session{f: f, stream: stream, welcome: *welcome, source: route.Hash(*proved.Load()), wake: make(chan struct{}, 1), done: make(chan struct{}), silent: make(chan struct{}),
+	s := &session{f: f, stream: stream, welcome: *welcome, source: route.Hash(*proved.Load()), wake: bell.New(), done: make(chan struct{}), silent: make(chan struct{}),
 		dirty: map[api.FunctionName]bool{}, reported: map[api.FunctionName]protocol.Function{}, all: true, sent: map[uint64]time.Time{}, traces: map[api.FunctionName]string{}, heard: time.Now(),
 		orders: make(chan protocol.Manifest, maxOrders), end: cancel}
 	s.server = protocol.NewLinkServer(protocol.LinkHello{Agent: a.cfg.Cluster + "/" + a.cfg.Agent, Session: s.welcome.Session, Secret: s.welcome.Secret},
@@ -198,7 +185,7 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 	return s, nil
 }
 
-// identity returns a short form of a certificate's names, which are kept when it is renewed.
+// identity is kept when a certificate is renewed.
 func identity(c *x509.Certificate) string {
 	names := slices.Clone(c.DNSNames)
 	for _, ip := range c.IPAddresses {
@@ -209,7 +196,6 @@ func identity(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// sayHello sends the Hello and returns the answer.
 func (a *Agent) sayHello(stream protocol.ClientStream) (*protocol.Welcome, error) {
 	if err := stream.Send(&protocol.Up{Hello: &protocol.Hello{Protocol: protocol.Protocol, Cluster: a.cfg.Cluster, Agent: a.cfg.Agent, Version: a.cfg.Version, Run: a.run}}); err != nil {
 		if _, why := stream.Recv(); why != nil {
@@ -230,7 +216,6 @@ func (a *Agent) sayHello(stream protocol.ClientStream) (*protocol.Welcome, error
 	return down.Welcome, nil
 }
 
-// addSession makes s the newest session of its front door, and adds the front doors named in the Welcome.
 func (a *Agent) addSession(s *session) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -251,10 +236,9 @@ func (a *Agent) addSession(s *session) {
 	a.marking.Lock()
 	a.live[s] = true
 	a.marking.Unlock()
-	s.nudge()
+	s.wake.Ring()
 }
 
-// run sends and receives until the control stream ends, and then waits for the running requests.
 func (s *session) run(ctx context.Context) {
 	a := s.f.a
 	ended := make(chan error, 1)
@@ -263,7 +247,7 @@ func (s *session) run(ctx context.Context) {
 	beat := time.NewTicker(protocol.BeatEvery)
 	defer beat.Stop()
 	var err error
-	dead := false // the front door is dead
+	dead := false
 	for err == nil {
 		select {
 		case <-beat.C:
@@ -290,7 +274,7 @@ func (s *session) run(ctx context.Context) {
 	a.marking.Lock()
 	delete(a.live, s)
 	a.marking.Unlock()
-	line := "" // told after mu is unlocked: the reader may be slow
+	line := ""
 	a.mu.Lock()
 	if s.f.session == s {
 		s.f.session = nil
@@ -316,7 +300,6 @@ func (s *session) run(ctx context.Context) {
 	a.mu.Unlock()
 }
 
-// readMessages applies the front door's messages until the stream ends.
 func (s *session) readMessages() error {
 	for {
 		down, err := s.stream.Recv()
@@ -336,8 +319,7 @@ func (s *session) readMessages() error {
 	}
 }
 
-// applyMessage applies a message, and reports whether the front door announces its end. It leaves in the message the
-// demand that counts, by this machine's clock.
+// applyMessage leaves in the message the demand that counts, by this machine's clock.
 func (s *session) applyMessage(down *protocol.Down) (ending bool) {
 	a, now := s.f.a, time.Now()
 	a.mu.Lock()
@@ -376,7 +358,6 @@ func (s *session) applyMessage(down *protocol.Down) (ending bool) {
 	return ending
 }
 
-// here converts a demand to this machine's clock.
 func here(d api.Demand, now time.Time) api.Demand {
 	if !d.LastRequest.IsZero() {
 		d.LastRequest = now.Add(-max(d.At.Sub(d.LastRequest), 0))

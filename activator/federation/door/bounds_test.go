@@ -75,6 +75,27 @@ func many(prefix string, n int) (all []api.ModelName) {
 	return all
 }
 
+// TestLostDemand: the demand of another front door counts as long as it is repeated.
+func TestLostDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := boundedFront(t)
+		s := joined(t, f, "a")
+		s.offer(t, f, protocol.Function{Name: "east/m", Model: "m", State: api.Asleep})
+		for _, waiting := range []int{1, 1, 0} {
+			if waiting > 0 {
+				f.EmitOf(api.NewEvent(api.EventDemand, "/front/x", "east/m", api.Demand{Function: "east/m", Activator: "front/x", Waiting: waiting}))
+			}
+			time.Sleep(demandTTL - time.Second)
+			synctest.Wait()
+			f.mu.Lock()
+			if got := s.demand["east/m"].Waiting; got != waiting {
+				t.Errorf("%d wait, want %d", got, waiting)
+			}
+			f.mu.Unlock()
+		}
+	})
+}
+
 // TestManyNames: a function has a bounded number of names, the agent is told, and one whose texts have no end is shut
 // out.
 func TestManyNames(t *testing.T) {

@@ -9,35 +9,29 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Durations in the order of clusters.
 const (
 	unknownWake  = 5 * time.Second
 	unknownStart = time.Minute
-	// stay is how much sooner another cluster must have the first token to take over the demand.
+	// stay is how much sooner another cluster must be.
 	stay = 2 * time.Second
 )
 
-// candidate is one cluster's state for one function.
 type candidate struct {
 	Name string
-	// State is the state of the instance there that can accept a request soonest.
+	// State describes the instance that can accept a request soonest.
 	State api.State
-	// Expected is the time until an instance is awake, as reported; 0: unknown, or one is awake.
-	Expected time.Duration
-	// Way is the round-trip time to the cluster.
-	Way time.Duration
-	// Running is how many of the Slots of awake instances are in use.
+	// Expected is 0 if unknown, or an instance is awake.
+	Expected       time.Duration
+	Way            time.Duration
 	Running, Slots int
-	// Concurrency is the number of slots of an instance; MaxScale bounds the instances; 0: unbounded.
+	// A MaxScale of 0 is unbounded.
 	Concurrency, MaxScale int
 	Cost                  float64
-	// Out excludes the cluster: it failed, it is leaving, or it may not see the caller's requests.
-	Out bool
+	Out                   bool
 	// Had means that it had demand the last time.
 	Had bool
 }
 
-// firstToken returns the expected time to the first token of a request that is sent there now.
 func (c candidate) firstToken() time.Duration {
 	switch {
 	case c.State == api.Awake:
@@ -65,15 +59,12 @@ func (c candidate) room() int {
 	return max(c.MaxScale*max(c.Concurrency, 1)-c.Running, 0)
 }
 
-// orderCandidates drops excluded clusters and sorts the others, best first, by the expected time to the first token:
-// the way to the cluster, and its reported time of a wake or start or a default. Times within route.SameWay of one
-// another count as equal. Then the smaller share of used slots comes first, then the cheaper, the nearer, and the first
-// by name. A cluster that had demand before keeps its place unless another is sooner by [stay]: two equal clusters must
-// not take turns in waking.
+// orderCandidates sorts clusters by the time to the first token. Of times within route.SameWay, the smaller share of used
+// slots comes first, then the cheaper, the nearer, and the first by name. A cluster that had demand keeps its place unless
+// another is sooner by [stay]: two equal clusters must not take turns in waking.
 func orderCandidates(clusters []candidate) []candidate {
 	list := slices.DeleteFunc(slices.Clone(clusters), func(c candidate) bool { return c.Out })
 	slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.rank(), b.rank()) })
-	// Clusters near the first of a run count as equal to it: the other criteria order them.
 	for from := 0; from < len(list); {
 		to := from + 1
 		for to < len(list) && list[to].rank()-list[from].rank() <= route.SameWay {
@@ -87,7 +78,6 @@ func orderCandidates(clusters []candidate) []candidate {
 	return list
 }
 
-// rank returns the time that orders a cluster.
 func (c candidate) rank() time.Duration {
 	if c.Had && c.State != api.Awake {
 		return max(c.firstToken()-stay, c.Way)
@@ -95,20 +85,13 @@ func (c candidate) rank() time.Duration {
 	return c.firstToken()
 }
 
-// assignment is the demand that a cluster gets.
 type assignment struct {
 	cluster string
 	waiting int
 }
 
-// splitDemand divides waiting requests among clusters:
-//
-//  1. A cluster that can't have the function, or is excluded, gets nothing.
-//  2. Clusters are in the order of [orderCandidates].
-//  3. The first one gets as many requests as it can begin soon, the next one as many of the rest.
-//  4. The first one gets what is left after the last one.
-//
-// The parts are in order. Their sum is waiting, or 0 if there is no cluster to take any.
+// splitDemand divides waiting requests in the order of [orderCandidates]: each cluster gets as many as it can begin soon,
+// and the first one what is left.
 func splitDemand(clusters []candidate, waiting int) []assignment {
 	var parts []assignment
 	list := orderCandidates(clusters)
@@ -128,13 +111,12 @@ func splitDemand(clusters []candidate, waiting int) []assignment {
 			waiting -= take
 		}
 	}
-	if waiting > 0 && len(parts) > 0 { // no other cluster is sooner
+	if waiting > 0 && len(parts) > 0 {
 		parts[0].waiting += waiting
 	}
 	return parts
 }
 
-// begins returns how many requests c can begin as soon as it is awake.
 func (c candidate) begins() int {
 	if c.State != api.Awake {
 		return max(c.Concurrency, 1)

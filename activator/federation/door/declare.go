@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/api"
@@ -16,30 +17,26 @@ import (
 
 // Declaration is the front door operator's configuration of one cluster.
 type Declaration struct {
-	// Name is the name that its agents send.
 	Name string `json:"name"`
-	// TokenHashes are the SHA-256 sums, in hexadecimal, of its agents' valid tokens: two while one is being replaced.
+	// TokenHashes are the hexadecimal SHA-256 sums of valid tokens.
 	TokenHashes []string `json:"tokenHashes,omitempty"`
-	// Certificate is the name required in its agents' certificates, which the front door's authority must have
-	// signed.
+	// Certificate is the name in a certificate that the front door's authority has signed.
 	Certificate string `json:"certificate,omitempty"`
-	// Functions are patterns of the functions that it may serve: "default/chat", "default/*". Empty: none.
+	// Functions are patterns, such as "default/*". Empty: none.
 	Functions []string `json:"functions"`
-	// Names are patterns of further names for its functions, their aliases and adapters. NAMESPACE/NAME and the names
-	// of its functions in the namespace default are always allowed.
+	// Names are patterns of further names. NAMESPACE/NAME, and the names of its functions in the namespace default, are always
+	// allowed.
 	Names []string `json:"names,omitempty"`
-	// Front means that it is another front door, whose agents serve its offers: they are not offered to further front
-	// doors.
+	// Front means that it is another front door: its functions are not offered to further ones.
 	Front bool `json:"front,omitempty"`
-	// Tenants are the tenants whose requests it may see; empty: all.
-	Tenants []string `json:"tenants,omitempty"`
-	// Labels are matched by the selectors of functions that no cluster runs.
-	Labels map[string]string `json:"labels,omitempty"`
-	// Cost is the hourly price of an awake instance there, in the same unit for all clusters.
+	// Tenants may be empty: all.
+	Tenants []string          `json:"tenants,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	// Cost is the hourly price of an awake instance, in the same unit for all clusters.
 	Cost float64 `json:"cost,omitempty"`
 }
 
-// Validate returns an error for the first invalid field, with the valid values.
+// Validate returns an error for the first invalid field.
 func (d Declaration) Validate() error {
 	switch {
 	case d.Name == "":
@@ -64,18 +61,16 @@ func (d Declaration) Validate() error {
 	return nil
 }
 
-// allows reports whether agents of the cluster may serve a function.
 func (d Declaration) allows(name api.FunctionName) bool {
 	return protocol.Matches(d.Functions, string(name))
 }
 
-// HashToken returns the hash of a token. Tokens are long and random, so a plain sum is enough.
+// HashToken returns the hash of a token, which is long and random: a plain sum is enough.
 func HashToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
 }
 
-// proves reports whether a token or a verified certificate matches the declaration.
 func (d Declaration) proves(token string, certificate *x509.Certificate) bool {
 	if d.Certificate != "" && certificate != nil && (certificate.Subject.CommonName == d.Certificate || slices.Contains(certificate.DNSNames, d.Certificate)) {
 		return true
@@ -85,7 +80,7 @@ func (d Declaration) proves(token string, certificate *x509.Certificate) bool {
 	}
 	sum, ok := HashToken(token), 0
 	for _, h := range d.TokenHashes {
-		ok |= subtle.ConstantTimeCompare([]byte(sum), []byte(h))
+		ok |= subtle.ConstantTimeCompare([]byte(sum), []byte(strings.ToLower(h)))
 	}
 	return ok == 1
 }

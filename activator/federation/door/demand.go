@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
@@ -13,8 +14,7 @@ import (
 // LabelRegion is the label of a declaration for the cluster's region.
 const LabelRegion = "topology.kubernetes.io/region"
 
-// bars returns why a tenant's requests to a function may not be sent to a cluster; empty: they may. An empty tenant
-// is a client without one.
+// bars returns why a tenant's requests may not be sent to a cluster. tenant may be empty.
 func bars(d Declaration, regions []string, tenant string) string {
 	region := d.Labels[LabelRegion]
 	switch {
@@ -41,7 +41,6 @@ func (fn *function) declared() *api.Function {
 	return nil
 }
 
-// regions returns the regions that a function's requests may be sent to; none: any.
 func (fn *function) regions() []string {
 	if spec := fn.declared(); spec != nil {
 		return spec.Regions
@@ -52,21 +51,20 @@ func (fn *function) regions() []string {
 // byTenant reports whether some cluster may not see every tenant's requests.
 func (f *state) byTenant() bool {
 	for _, c := range f.clusters {
-		if len(c.Tenants) > 0 || c.Front { // a front door has to choose as well
+		if len(c.Tenants) > 0 || c.Front { // it has to choose as well
 			return true
 		}
 	}
 	return false
 }
 
-// group is waiting requests of tenants that the same clusters may see.
+// group is waiting requests that the same clusters may see.
 type group struct {
 	waiting int
 	tenants map[string]int
-	tenant  string // one of them
+	tenant  string
 }
 
-// groups divides the requests that wait for a function by the clusters that may see them.
 func (f *state) groups(fn *function, d api.Demand) (list []group) {
 	if len(d.Tenants) == 0 || !f.byTenant() {
 		return []group{{waiting: d.Waiting, tenants: d.Tenants}}
@@ -94,15 +92,16 @@ func (f *state) groups(fn *function, d api.Demand) (list []group) {
 	return list
 }
 
-// part is the demand for one agent.
 type part struct {
 	waiting int
 	tenants map[string]int
 }
 
-// divideDemand sends a function's demand to the chosen agents, and to this machine if it has the function itself. This
-// front door's demand may go to any agent; another front door's, only to those that are no front doors. Afterwards
-// [Front.flushEvents] is to be called.
+// demandTTL is how long a lost front door's demand counts; activators repeat theirs each second.
+const demandTTL = 15 * time.Second
+
+// divideDemand sends a function's demand to agents, and to this machine. Another front door's demand goes only to agents
+// that are no front doors. [Front.flushEvents] must follow.
 func (f *state) divideDemand(fn *function) {
 	if !fn.far() {
 		clear(fn.theirs)
@@ -142,20 +141,19 @@ func (f *state) divideDemand(fn *function) {
 		d.Waiting = parts[agent].waiting
 		if o.asked = d.Waiting; d.Waiting > 0 {
 			if o.session.declared.Front {
-				d.Tenants = parts[agent].tenants // a front door has to choose as well
+				d.Tenants = parts[agent].tenants // it has to choose as well
 			}
 			d.OldestAge, d.Trace = all.OldestAge, all.Trace
 			d.WaitingTokens = all.WaitingTokens * api.Tokens(d.Waiting) / api.Tokens(all.Waiting)
-		} else if !o.had { // it already has no demand
+		} else if !o.had {
 			continue
 		}
 		o.had = d.Waiting > 0
 		o.session.demand[fn.name] = d
-		o.session.nudge()
+		o.session.wake.Ring()
 	}
 }
 
-// addParts adds a demand's division among agents to parts; requests go only to agents that may see them.
 func (f *state) addParts(fn *function, parts map[string]part, list []candidate, d api.Demand) {
 	for _, g := range f.groups(fn, d) {
 		seeing := slices.DeleteFunc(slices.Clone(list), func(c candidate) bool {

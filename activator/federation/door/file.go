@@ -21,46 +21,37 @@ import (
 type File struct {
 	// Listen is the address that agents dial, host:port.
 	Listen string
-	// TLS holds that port's certificate, and may hold the authority for agents' certificates.
-	TLS *tls.Config
-	// Declared are the clusters that may join.
+	// TLS may hold the authority for agents' certificates.
+	TLS      *tls.Config
 	Declared []Declaration
-	// Fronts are the addresses of all front doors, as agents reach them; empty: only those configured at the agents.
+	// Fronts are the addresses of all front doors, as agents reach them; may be empty.
 	Fronts []string
-	// Name is this front door's name, and Owner the one from the file; empty: none.
+	// Name defaults to the host's name; Owner is empty without a name in the file.
 	Name, Owner string
-	// File is the path of the file that was read.
-	File string
-	// Peers, if not nil, makes this front door an agent of the others, which get the functions of its agents and this
-	// machine.
+	File        string
+	// Peers, if not nil, makes this front door an agent of the others.
 	Peers *agent.Config
 }
 
 type fileFormat struct {
-	// Name is this front door's name; default: the host's name.
-	Name string `json:"name,omitempty"`
-	// Listen is the address that agents dial.
+	// Name defaults to the host's name.
+	Name   string `json:"name,omitempty"`
 	Listen string `json:"listen"`
-	// Certificate and Key are PEM files. ClientAuthority, if set, verifies agents' certificates.
-	Certificate     string `json:"certificate"`
-	Key             string `json:"key"`
-	ClientAuthority string `json:"clientAuthority,omitempty"`
-	// Fronts are the addresses of all front doors, as agents reach them.
-	Fronts   []string      `json:"fronts,omitempty"`
-	Clusters []Declaration `json:"clusters"`
-	// Peers configures this front door as a cluster of the others.
-	Peers *peersFile `json:"peers,omitempty"`
+	// These are PEM files. ClientAuthority, if set, verifies agents' certificates.
+	Certificate     string        `json:"certificate"`
+	Key             string        `json:"key"`
+	ClientAuthority string        `json:"clientAuthority,omitempty"`
+	Fronts          []string      `json:"fronts,omitempty"`
+	Clusters        []Declaration `json:"clusters"`
+	Peers           *peersFile    `json:"peers,omitempty"`
 }
 
 type peersFile struct {
-	// Addresses are the other front doors' addresses, host:port.
 	Addresses []string `json:"addresses,omitempty"`
-	// Service is host:port of a headless Service, whose DNS name resolves to the addresses of all front doors. Their
-	// certificates have that name.
+	// Service is host:port of a headless Service, whose name is in the certificates.
 	Service string `json:"service,omitempty"`
 	// Cluster is the name by which the others declare this one; default: its name.
-	Cluster string `json:"cluster,omitempty"`
-	// TokenFile holds the token that they declare for it.
+	Cluster   string `json:"cluster,omitempty"`
 	TokenFile string `json:"tokenFile"`
 	// Authority is a file of certificates that verify theirs; default: the system's.
 	Authority string `json:"authority,omitempty"`
@@ -115,7 +106,6 @@ func Read(path, version string) (_ *File, err error) {
 	return c, nil
 }
 
-// config returns the configuration of the agent that makes the named front door a cluster of the others.
 func (p peersFile) config(name, version string) (*agent.Config, error) {
 	f := agent.Flags{Fronts: p.Addresses, Cluster: cmp.Or(p.Cluster, name), TokenFile: p.TokenFile, Authority: p.Authority}
 	if p.Service != "" {
@@ -137,7 +127,7 @@ func (p peersFile) config(name, version string) (*agent.Config, error) {
 	return cfg, nil
 }
 
-// parse decodes YAML by the names in JSON tags; an unknown field is an error.
+// An unknown field is an error.
 func parse(raw []byte) (f fileFormat, err error) {
 	var any map[string]any
 	if err := yaml.Unmarshal(raw, &any); err != nil {

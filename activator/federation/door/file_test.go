@@ -48,6 +48,14 @@ func folder(t *testing.T) (path func(name string) string) {
 	return path
 }
 
+// TestTokenHashes: the digits of a hash count in either case, as Validate accepts them.
+func TestTokenHashes(t *testing.T) {
+	d := Declaration{Name: "west", TokenHashes: []string{strings.ToUpper(HashToken("w"))}}
+	if err := d.Validate(); err != nil || !d.proves("w", nil) || d.proves("x", nil) {
+		t.Errorf("an upper-case hash is valid (%v), and proves w %t, x %t", err, d.proves("w", nil), d.proves("x", nil))
+	}
+}
+
 func TestFlags(t *testing.T) {
 	path := folder(t)
 	for args, want := range map[string]string{

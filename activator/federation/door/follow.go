@@ -9,10 +9,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/disk"
 )
 
-// Follow rereads a front door's file whenever it changes, and passes its clusters to declare, until ctx ends, as
-// [disk.Follow] does. Only the clusters are applied: other fields take effect when the server restarts.
+// Follow passes the clusters of a front door's file to declare whenever it changes, until ctx ends. Other fields take
+// effect when the server restarts.
 func Follow(ctx context.Context, path string, interval time.Duration, declare func([]Declaration) error, log *slog.Logger) {
-	taken, _ := disk.ReadText(path) // one that is missing counts when it comes
+	taken, _ := disk.ReadText(path) // a missing one counts when it comes
 	disk.Follow(ctx, path, interval, disk.ReadText, taken, func(raw []byte) (int, error) {
 		f, err := parse(raw)
 		if err == nil && f.Clusters == nil { // the file may be truncated

@@ -25,8 +25,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// keepFor is how long a function's requests wait for its last agent to return after it was lost; an agent dials every
-// second. Then they are refused.
+// For keepFor, requests wait for a function's lost last agent; an agent dials every second.
 const keepFor = 10 * time.Second
 
 // Activator is told of functions at agents.
@@ -37,15 +36,15 @@ type Activator interface {
 	Fail(name api.FunctionName, err *api.Error)
 }
 
-// Config is a front door's configuration. The zero value is usable once it has a Name.
+// Config configures a front door. The zero value is usable once it has a Name.
 type Config struct {
-	// Name is this front door's name, unique among front doors.
+	// Name is unique among front doors.
 	Name string
-	// Owner is the owner name of the functions that it creates in clusters. Front doors with the same functions, and
-	// certificates for the same names, may share it. Default: Name.
+	// Owner owns the functions that it creates in clusters; default: Name. Front doors with the same functions, and certificates
+	// for the same names, may share it.
 	Owner string
-	// SharesNear means that the other front doors also have this machine's functions themselves, like the activators
-	// of one cluster: requests that wait at those are never for this machine's own instances.
+	// SharesNear means that the other front doors have this machine's functions too: requests that wait there are never for
+	// this machine's instances.
 	SharesNear bool
 	// Fronts are the addresses of all front doors, host:port, as agents reach them.
 	Fronts []string
@@ -54,66 +53,62 @@ type Config struct {
 // Deps are a front door's dependencies. Activator is required.
 type Deps struct {
 	Activator Activator
-	// Near receives the events of this machine's own functions; nil: it has none.
+	// Near receives the events of this machine's functions; may be nil.
 	Near api.Emitter
-	// Transport reaches instances that are not at agents; nil: there are none.
+	// Transport reaches instances that are not at agents; may be nil.
 	Transport http.RoundTripper
-	// Changed is called for each function whose report from an agent, or whose name here, has changed; nil: not
-	// called.
+	// Changed is called when a function's report from an agent, or its name here, has changed; may be nil.
 	Changed func(name api.FunctionName)
-	// Tell receives a line of text when an agent comes, leaves or is gone; faults go to the log as warnings. Nil: not
-	// told.
+	// Tell receives a line of text when an agent comes, leaves or is gone; may be nil.
 	Tell     func(line string)
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
 }
 
-// Front is one front door. See the package comment.
+// Front is safe for concurrent use.
 type Front struct {
-	run     string       // identifies this process, so that its calls are not taken for another's
+	run     string       // its calls are not taken for another process's
 	share   *share.Share // nil: no other front doors count for the same clients
-	telling sync.Mutex   // held while the activator is told of changes, to keep them in order; locked before mu
+	telling sync.Mutex   // orders calls of the activator; locked before mu
 	mu      sync.Mutex   // guards the state
 	state
 }
 
-// state is the state of a front door. Its methods are called with the Front's mutex locked; they neither block nor call
-// the activator.
+// The methods of state are called with the Front's mutex locked; they neither block nor call the activator.
 type state struct {
 	cfg     Config
 	deps    Deps
 	log     *slog.Logger
 	metrics *metrics
 	begun   time.Time
-	timeout func(*function) // has a function refreshed when its timer fires
+	timeout func(*function) // has a function refreshed
 
 	clusters  map[string]*cluster
-	sessions  map[string]*session // by agent
+	sessions  map[string]*session
 	functions map[api.FunctionName]*function
-	names     map[api.FunctionName]api.FunctionName // of functions, by the activator's where that is another one
-	owners    map[api.ModelName]api.FunctionName    // of the names that clients use
-	stale     map[*function]bool                    // to be refreshed before the mutex is unlocked
-	renamed   bool                                  // the owners of names are to be computed again, too
-	tells     []func()                              // calls of the activator, made after the mutex is unlocked
-	out       []api.Event                           // for this machine's own components
-	flushing  bool                                  // a goroutine is sending out
-	links     map[net.Conn]*session                 // connections for requests, including those of ended sessions
-	vacancies int                                   // the functions that nothing has
-	seq       uint64                                // the last number of an instance status, an attempt, or an order to an agent
-	ending    bool                                  // agents have been told
-	shut      map[string]shut                       // agents, by process
-	strangers time.Time                             // when the last one was logged
+	names     map[api.FunctionName]api.FunctionName // by the activator's, if that is another one
+	owners    map[api.ModelName]api.FunctionName
+	stale     map[*function]bool // to be refreshed before mu is unlocked
+	renamed   bool
+	tells     []func()    // calls of the activator, after mu is unlocked
+	out       []api.Event // for this machine's own components
+	flushing  bool
+	links     map[net.Conn]*session // also of ended sessions
+	vacancies int
+	seq       uint64 // of an instance status, an attempt, or an order to an agent
+	ending    bool
+	shut      map[string]shut // by process
+	strangers time.Time
 }
 
-// cluster is a declared cluster.
 type cluster struct {
 	Declaration
-	last     *session  // the last of its sessions that ended; nil: none since the front door began
+	last     *session
 	lostAt   time.Time // when that ended; without one when the front door began
-	rejected rejection // the last one, until one of its agents comes
+	rejected rejection // until an agent comes
 }
 
-// New returns a front door. It starts no goroutine.
+// New starts no goroutine.
 func New(cfg Config, deps Deps) (*Front, error) {
 	if cfg.Name == "" || deps.Activator == nil {
 		return nil, errors.New("door: give a name that no other front door has, and an Activator")
@@ -138,7 +133,7 @@ func New(cfg Config, deps Deps) (*Front, error) {
 		functions: map[api.FunctionName]*function{}, names: map[api.FunctionName]api.FunctionName{}, owners: map[api.ModelName]api.FunctionName{}, stale: map[*function]bool{}, links: map[net.Conn]*session{}, shut: map[string]shut{}}}
 	f.timeout = func(fn *function) {
 		f.change(func() {
-			if now := time.Now(); fn.due(now) { // all that are due at once: their names are computed once
+			if now := time.Now(); fn.due(now) { // all that are due, to compute names once
 				for _, other := range f.functions {
 					if other.due(now) {
 						f.markStale(other)
@@ -150,8 +145,7 @@ func New(cfg Config, deps Deps) (*Front, error) {
 	return f, nil
 }
 
-// Declare replaces the declarations. Sessions end if their cluster is no longer declared, or its declaration has
-// changed; their agents may come back.
+// Declare replaces the declarations, and ends sessions whose declaration has changed.
 func (f *Front) Declare(list []Declaration) error {
 	all := make(map[string]*cluster, len(list))
 	for _, d := range list {
@@ -210,41 +204,35 @@ func (f *Front) change(do func()) {
 	f.flushEvents()
 }
 
-// tell adds a call of the activator, or of others that may call back.
 func (f *state) tell(call func()) { f.tells = append(f.tells, call) }
 
-// markStale has a function refreshed before [Front.change] unlocks mu.
 func (f *state) markStale(fn *function) { f.stale[fn] = true }
 
-// GoAway tells the agents that this front door ends: it sends no new requests, and its running ones are served to
-// their end.
+// GoAway tells the agents that this front door ends.
 func (f *Front) GoAway() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ending = true
 	for _, s := range f.sessions {
 		s.goAway = true
-		s.nudge()
+		s.wake.Ring()
 	}
 }
 
-// domain is the suffix of the addresses of functions at agents.
 const domain = ".cluster"
 
-// endpoint returns the address of a function at an agent, for the activator.
 func endpoint(agent string, name api.FunctionName) api.Endpoint {
 	return api.Endpoint("http://" + hex.EncodeToString([]byte(name)) + "." + hex.EncodeToString([]byte(agent)) + domain)
 }
 
-// RoundTrip sends a request to the function that the host of its URL names, over a connection of its agent. A host
-// without a function names a cluster, any of whose agents may have it.
+// RoundTrip sends a request to the function that the host of its URL names, or to any agent of a cluster.
 func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 	host, far := strings.CutSuffix(r.URL.Host, domain)
 	if !far {
 		if f.deps.Transport == nil {
 			return nil, fmt.Errorf("door: %s is no agent's", r.URL.Host)
 		}
-		return f.deps.Transport.RoundTrip(r) // the transport's error
+		return f.deps.Transport.RoundTrip(r)
 	}
 	function, agent, _ := strings.Cut(host, ".")
 	name, err := hex.DecodeString(function)
@@ -292,8 +280,7 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// Emit implements [api.Emitter] for the activator's events. The demand for functions of agents goes to agents; events
-// of this machine's functions go to its own autoscaler.
+// Emit sends the demand for functions of agents there, and events of this machine's functions to its own autoscaler.
 func (f *Front) Emit(e api.Event) {
 	f.mu.Lock()
 	fn := f.find(api.FunctionName(e.Subject))
@@ -317,8 +304,7 @@ func (f *Front) Emit(e api.Event) {
 	f.flushEvents()
 }
 
-// EmitOf receives another front door's demand for functions of this one's agents. Demand for a function that only
-// this machine has goes to its own autoscaler.
+// EmitOf receives another front door's demand.
 func (f *Front) EmitOf(e api.Event) {
 	var demand api.Demand
 	if e.Type != api.EventDemand || json.Unmarshal(e.Data, &demand) != nil {
@@ -328,9 +314,11 @@ func (f *Front) EmitOf(e api.Event) {
 	switch fn := f.functions[demand.Function]; {
 	case fn == nil:
 	case fn.far():
+		demand.At = time.Now()
 		if fn.theirs[demand.Activator] = demand; demand.Waiting == 0 {
 			delete(fn.theirs, demand.Activator)
 		}
+		fn.wakeAt(demand.At.Add(demandTTL))
 		f.demandChanged(fn)
 	case !f.cfg.SharesNear:
 		f.out = append(f.out, e)
@@ -340,7 +328,6 @@ func (f *Front) EmitOf(e api.Event) {
 	f.flushEvents()
 }
 
-// demandChanged divides a function's new demand, and has the function created if that is necessary.
 func (f *state) demandChanged(fn *function) {
 	if fn.near != nil {
 		fn.near.fresh = true
@@ -351,8 +338,7 @@ func (f *state) demandChanged(fn *function) {
 	}
 }
 
-// flushEvents delivers the pending events to this machine's components, in order. If another goroutine already does,
-// it returns at once.
+// flushEvents delivers the pending events, in order. If another goroutine already does, it returns at once.
 func (f *Front) flushEvents() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,48 +13,45 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// function is a function that agents serve, that this machine has, or that is to be created in a cluster. The Front's
-// mutex guards it.
+// function is a function that agents serve, that this machine has, or that is to be created in a cluster.
 type function struct {
 	name   api.FunctionName
-	local  api.FunctionName        // the activator's name for it
-	born   uint64                  // a later function has a greater one
-	offers map[string]*offer       // by agent
-	near   *near                   // nil: this machine does not have it
-	placed *placement              // nil: it is not this front door's to place
-	demand api.Demand              // the activator's last demand
-	theirs map[string]api.Demand   // the last demand of other front doors, by sender
-	claims map[api.ModelName]claim // by the names that it may have
-	wakes  wakes                   // the last wakes that requests were held here for
+	local  api.FunctionName // the activator's name for it
+	born   uint64
+	offers map[string]*offer
+	near   *near
+	placed *placement // nil: this front door does not place it
+	demand api.Demand
+	theirs map[string]api.Demand // the last of other front doors, by sender
+	claims map[api.ModelName]claim
+	wakes  wakes
 
 	// What the activator was told last.
 	spec   api.Function                  // empty: not told
 	told   map[string]api.InstanceStatus // by agent
-	failed bool                          // it can't start
+	failed bool
 
 	// Of a function that was told, and that nothing has now.
-	vacant time.Time  // since when; zero: something has it
-	lost   string     // the lost cluster that was the last to have it; empty: the cluster reported that it no longer has it
-	away   *api.Error // why requests are refused: that cluster has not returned; nil: they are not
+	vacant time.Time
+	lost   string     // the lost cluster that had it last
+	away   *api.Error // why requests are refused
 
-	timer *time.Timer // refreshes it
-	next  time.Time   // when timer fires; zero: it is not armed
+	timer *time.Timer
+	next  time.Time
 }
 
-// offer is a function at one agent.
 type offer struct {
 	session *session
 	state   protocol.Function
-	since   time.Time // when its state began
-	news    bool      // the activator has not been told of the last report
-	had     bool      // it had demand
-	asked   int       // how many waiting requests it was asked to take
+	since   time.Time
+	news    bool // not told to the activator
+	had     bool
+	asked   int // to take so many waiting requests
 	// unloaded is when the last instance there was unloaded; zero: one is loaded.
 	unloaded time.Time
-	removing uint64 // the order that told the agent to remove it; 0: none
+	removing uint64 // the order to remove it; 0: none
 }
 
-// function returns a function, and adds it if there is none.
 func (f *state) function(name api.FunctionName) *function {
 	fn := f.functions[name]
 	if fn == nil {
@@ -68,7 +65,7 @@ func (f *state) function(name api.FunctionName) *function {
 	return fn
 }
 
-// find returns the function that the activator calls by a name; nil: there is none.
+// find takes the activator's name.
 func (f *state) find(local api.FunctionName) *function {
 	if name, is := f.names[local]; is {
 		return f.functions[name]
@@ -89,7 +86,6 @@ func (f *Front) Local(name api.FunctionName) api.FunctionName {
 // far reports whether the function is not this machine's alone.
 func (fn *function) far() bool { return fn.near == nil || fn.placed != nil || len(fn.offers) > 0 }
 
-// wakeAt has the function refreshed at a time, or earlier.
 func (fn *function) wakeAt(at time.Time) {
 	if fn.next.IsZero() || at.Before(fn.next) {
 		fn.next = at
@@ -97,13 +93,11 @@ func (fn *function) wakeAt(at time.Time) {
 	}
 }
 
-// due reports whether the time has come to refresh the function.
 func (fn *function) due(now time.Time) bool { return !fn.next.IsZero() && !now.Before(fn.next) }
 
 // usable reports whether the agent can have it awake.
 func (o *offer) usable() bool { return !o.session.leaving && o.removing == 0 && o.state.Failed == nil }
 
-// applyUpdate applies an agent's message.
 func (f *Front) applyUpdate(s *session, up *protocol.Up) (err error) {
 	f.change(func() {
 		if f.sessions[s.agent()] != s {
@@ -113,7 +107,7 @@ func (f *Front) applyUpdate(s *session, up *protocol.Up) (err error) {
 		s.heard = time.Now()
 		if up.Beat > 0 {
 			s.beat, s.way = up.Beat, up.Way
-			s.nudge()
+			s.wake.Ring()
 			if (s.way - s.wayTold).Abs() >= route.SameWay/4 {
 				s.wayTold = s.way
 				f.markAgent(s)
@@ -142,7 +136,7 @@ func (f *Front) applyUpdate(s *session, up *protocol.Up) (err error) {
 			for _, fn := range f.functions {
 				if o := fn.offers[s.agent()]; o != nil && o.session != s {
 					s.reported -= o.size()
-					f.withdraw(fn, s.agent(), "") // an earlier session had it
+					f.withdraw(fn, s.agent(), "") // of an earlier session
 				}
 				f.markStale(fn) // it may have waited for this
 			}
@@ -151,7 +145,6 @@ func (f *Front) applyUpdate(s *session, up *protocol.Up) (err error) {
 	return err
 }
 
-// markAgent has the functions of a session's agent refreshed.
 func (f *state) markAgent(s *session) {
 	for _, fn := range f.functions {
 		if fn.offers[s.agent()] != nil {
@@ -160,7 +153,6 @@ func (f *state) markAgent(s *session) {
 	}
 }
 
-// applyFunction applies the state of a function at an agent.
 func (f *state) applyFunction(s *session, state protocol.Function) {
 	if !s.declared.allows(state.Name) {
 		denied := state.Model != "" && (s.denied[state.Name] || len(s.denied) < protocol.MaxFunctions)
@@ -188,7 +180,7 @@ func (f *state) applyFunction(s *session, state protocol.Function) {
 		fn.offers[s.agent()] = o
 	}
 	if o.session != s {
-		o.removing = 0 // it is not known whether the order arrived
+		o.removing = 0 // the order may not have arrived
 	}
 	if o.state.State != state.State {
 		o.since = time.Now()
@@ -203,7 +195,6 @@ func (f *state) applyFunction(s *session, state protocol.Function) {
 	fn.placed.came(s, state)
 }
 
-// size returns the size of an offer, which may be nil.
 func (o *offer) size() int {
 	if o == nil {
 		return 0
@@ -211,15 +202,12 @@ func (o *offer) size() int {
 	return o.state.Size()
 }
 
-// withdraw removes a function at an agent; lost is the agent's cluster if that was lost.
 func (f *state) withdraw(fn *function, agent, lost string) {
 	delete(fn.offers, agent)
 	fn.lost, f.renamed = lost, true
 	f.markStale(fn)
 }
 
-// refresh applies a function's changed state. It reports the change to the activator, divides the demand among
-// clusters, creates the function where it is needed, removes it where it is not, and sets the timer.
 func (f *state) refresh(fn *function, now time.Time) {
 	if f.functions[fn.name] != fn {
 		return
@@ -248,6 +236,13 @@ func (f *state) refresh(fn *function, now time.Time) {
 		fn.spec = spec
 		f.tell(func() { f.deps.Activator.PutFunction(spec) })
 	}
+	for who, d := range fn.theirs {
+		if end := d.At.Add(demandTTL); now.Before(end) {
+			fn.wakeAt(end)
+		} else {
+			delete(fn.theirs, who)
+		}
+	}
 	f.divideDemand(fn)
 	if fn.placed != nil {
 		f.place(fn, now)
@@ -267,9 +262,8 @@ func (f *state) refresh(fn *function, now time.Time) {
 	f.tell(func() { f.deps.Changed(fn.name) })
 }
 
-// keep reports whether a function stays. One that nothing has stays for a while; if its cluster was lost it stays, and
-// its requests are refused, until that returns. The number of functions kept this way is limited to what one agent may
-// offer: so an agent that offers others all the time does not fill the memory.
+// keep reports whether a function stays. One that nothing has stays for a while; if its cluster was lost, its requests are
+// then refused until that returns. No more stay than one agent may offer: the memory is bounded.
 func (f *state) keep(fn *function, now time.Time) bool {
 	if fn.near != nil || fn.placed != nil || len(fn.offers) > 0 {
 		f.endVacancy(fn)
@@ -297,7 +291,6 @@ func (f *state) keep(fn *function, now time.Time) bool {
 	return true
 }
 
-// endVacancy counts a function out that something has again, or that is removed.
 func (f *state) endVacancy(fn *function) {
 	if !fn.vacant.IsZero() {
 		fn.vacant = time.Time{}
@@ -305,7 +298,6 @@ func (f *state) endVacancy(fn *function) {
 	}
 }
 
-// remove removes a function that nothing has.
 func (f *state) remove(fn *function) {
 	fn.timer.Stop()
 	f.endVacancy(fn)
@@ -316,7 +308,6 @@ func (f *state) remove(fn *function) {
 	}
 }
 
-// returned reports whether a function's lost cluster has come back without it.
 func (f *state) returned(fn *function) bool {
 	for _, s := range f.sessions {
 		if s.hello.Cluster == fn.lost && s.complete.After(fn.vacant) {
@@ -329,8 +320,8 @@ func (f *state) returned(fn *function) bool {
 // retryLater is the Retry-After for a function that no cluster has or can have now.
 const retryLater = 5 * time.Second
 
-// merged returns the function as clients see it, with the names that its agents give it and that it owns. If the agents
-// differ in other fields, the agent that sorts first wins. A function without another name is served by its full one.
+// merged returns the function as clients see it. If the agents differ, the first by name wins. A function without another
+// name is served by its full one.
 func (f *state) merged(fn *function) api.Function {
 	spec := api.Function{Name: fn.name, FullNameOnly: !f.has(fn.name, api.ModelName(fn.name.Name()))}
 	for _, agent := range sorted(fn.offers) {
@@ -351,7 +342,6 @@ func (f *state) merged(fn *function) api.Function {
 	return spec
 }
 
-// failure returns why nothing can start the function; nil: an agent, or this machine, can.
 func (fn *function) failure() *api.Error {
 	var last *api.Error
 	for _, o := range fn.offers {
@@ -366,7 +356,6 @@ func (fn *function) failure() *api.Error {
 	return last
 }
 
-// fail tells the activator why a function can't start, or that it can again.
 func (f *state) fail(fn *function, err *api.Error) {
 	if err != nil || fn.failed {
 		fn.failed = err != nil
@@ -374,19 +363,16 @@ func (f *state) fail(fn *function, err *api.Error) {
 	}
 }
 
-// instance returns the activator's instance ID of a function at an agent.
 func instance(agent string, name api.FunctionName) api.InstanceID {
 	return api.InstanceID(agent + "/" + string(name))
 }
 
-// observe tells the activator of an instance in a state.
 func (f *state) observe(st api.InstanceStatus, state api.State) {
 	f.seq++
 	st.State, st.Seq = state, f.seq
 	f.tell(func() { f.deps.Activator.ObserveInstance(st) })
 }
 
-// status returns a function at an agent as an instance's status, without a number.
 func (o *offer) status() api.InstanceStatus {
 	state, s := o.state, o.session
 	st := api.InstanceStatus{
@@ -394,7 +380,7 @@ func (o *offer) status() api.InstanceStatus {
 		Endpoint: endpoint(s.agent(), state.Name), Concurrency: state.Places, Waits: state.Waits, Adapters: state.Adapters, Model: state.About, Way: s.wayTold, Cost: s.declared.Cost,
 	}
 	if st.State == api.Awake && (state.Places+state.Waits == 0 || s.leaving) {
-		st.State = api.Draining // it finishes its requests, and accepts no new ones
+		st.State = api.Draining
 	}
 	return st
 }

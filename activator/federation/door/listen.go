@@ -19,11 +19,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// strangers limits the connections that belong to no session.
 var strangers = inbound.Limits{All: 256, Address: 64, Wait: 5 * time.Second}
 
-// TLS returns a copy of cfg for a front door's port: TLS 1.3, the protocols of control streams and links, and one
-// record per request.
+// TLS returns cfg for a front door's port.
 func TLS(cfg *tls.Config) *tls.Config {
 	cfg = cfg.Clone()
 	cfg.MinVersion = tls.VersionTLS13
@@ -63,7 +61,6 @@ func (f *Front) Serve(ctx context.Context, l net.Listener, cfg *tls.Config) erro
 	return fmt.Errorf("accept agents: %w", ended)
 }
 
-// accept performs the handshake and dispatches the connection by its protocol.
 func (f *Front) accept(ctx context.Context, conn *tls.Conn, control *protocol.Listener) {
 	if err := conn.HandshakeContext(ctx); err != nil {
 		f.stranger(conn, err)
@@ -82,7 +79,6 @@ func (f *Front) accept(ctx context.Context, conn *tls.Conn, control *protocol.Li
 // strangersEvery limits how often a stranger is logged: anybody may dial.
 const strangersEvery = 10 * time.Second
 
-// stranger closes a connection that is no agent's.
 func (f *Front) stranger(conn *tls.Conn, err error) {
 	_ = conn.Close()
 	f.metrics.refused.Inc()
@@ -92,7 +88,6 @@ func (f *Front) stranger(conn *tls.Conn, err error) {
 	f.log.Log(context.Background(), level, "connection closed: it is not an agent", "from", conn.RemoteAddr().String(), "error", err)
 }
 
-// join adds a connection to its session, if the session exists.
 func (f *Front) join(ctx context.Context, conn *tls.Conn) {
 	var s *session
 	err := protocol.AcceptLink(ctx, conn, func(h protocol.LinkHello) (*protocol.Pool, error) {
@@ -112,10 +107,7 @@ func (f *Front) join(ctx context.Context, conn *tls.Conn) {
 		f.metrics.refused.Inc()
 		return
 	}
-	select {
-	case s.linked <- struct{}{}:
-	default: // it has had a link before
-	}
+	s.linked.Ring()
 }
 
 func (f *Front) unlink(conn net.Conn) {
@@ -127,7 +119,6 @@ func (f *Front) unlink(conn net.Conn) {
 	f.metrics.links.WithLabelValues(s.hello.Cluster).Dec()
 }
 
-// closeLinks closes the connections of a session, or all if s is nil, which fails their requests.
 func (f *Front) closeLinks(s *session) {
 	f.mu.Lock()
 	var all []net.Conn
@@ -138,7 +129,7 @@ func (f *Front) closeLinks(s *session) {
 	}
 	f.mu.Unlock()
 	for _, conn := range all {
-		_ = conn.(*tls.Conn).NetConn().Close() // its users get an error
+		_ = conn.(*tls.Conn).NetConn().Close()
 	}
 }
 
@@ -147,13 +138,11 @@ type shaken struct {
 	credentials.TransportCredentials
 }
 
-// secured holds the TLS state of an agent's connection.
 type secured struct {
 	credentials.TLSInfo
 	conn *inbound.Conn
 }
 
-// ServerHandshake implements [credentials.TransportCredentials].
 func (shaken) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	t, ok := c.(*tls.Conn)
 	if !ok {
@@ -162,12 +151,10 @@ func (shaken) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error
 	return c, secured{credentials.TLSInfo{State: t.ConnectionState(), CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, t.NetConn().(*inbound.Conn)}, nil
 }
 
-// Info implements [credentials.TransportCredentials].
 func (shaken) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
-// Clone implements [credentials.TransportCredentials].
 func (s shaken) Clone() credentials.TransportCredentials { return s }
 
 // certificate returns the verified certificate of the stream's client; nil: none.

@@ -14,7 +14,7 @@ type metrics struct {
 	refused prometheus.Counter
 }
 
-// DescribeMetrics registers the metrics of a front door with r, without values, for listings.
+// DescribeMetrics registers the metrics of a front door without values, for listings.
 func DescribeMetrics(r prometheus.Registerer) error {
 	_, err := newMetrics(r)
 	return err

@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// The owners of names are computed again from all declarations and offers whenever one of these changes:
+// A name's owner is the function with the lowest claim on it, then the oldest:
 //
 //  1. A function that this machine has, or has created in clusters, has the names in its manifest.
 //  2. NAMESPACE/NAME is that function, and NAME the one in the namespace default, even while no agent has it.
@@ -21,10 +21,7 @@ import (
 //  4. So may a name that the cluster may serve as a function of the namespace default.
 //  5. A name that 3 and 4 give to no cluster may go to any function. But a name with the prefix of a declared
 //     namespace belongs to that function alone, by 2.
-//
-// Among the functions that may have a name, the first rule in this list wins, then the oldest function.
 
-// claim is the number of the rule by which a function may have a name: the lowest counts.
 type claim int
 
 const (
@@ -36,7 +33,6 @@ const (
 	claimFree
 )
 
-// claimOf returns the claim of a cluster's function on a name.
 func (f *state) claimOf(d Declaration, fn api.FunctionName, name api.ModelName) claim {
 	namespace, _, qualified := strings.Cut(string(name), "/")
 	switch {
@@ -57,7 +53,7 @@ func (f *state) claimOf(d Declaration, fn api.FunctionName, name api.ModelName) 
 	return claimFree
 }
 
-// inDefault returns the function of the namespace default that a name, possibly with a slash, stands for.
+// inDefault returns the function of the namespace default that a name stands for.
 func inDefault(name api.ModelName) api.FunctionName {
 	return api.NewFunctionName(api.DefaultNamespace, strings.ReplaceAll(string(name), "/", "-"))
 }
@@ -75,7 +71,6 @@ func untagged(name api.ModelName) api.ModelName {
 	return api.ModelName(strings.TrimSuffix(string(name), names.Latest))
 }
 
-// declares reports whether a declaration names a namespace.
 func (f *state) declares(namespace string) bool {
 	for _, c := range f.clusters {
 		for _, p := range c.Functions {
@@ -87,15 +82,14 @@ func (f *state) declares(namespace string) bool {
 	return false
 }
 
-// namesIn returns the names that an agent gives a function, besides its own. Those beyond the bound are not served.
+// namesIn returns the names that an agent gives a function, as far as they are served.
 func namesIn(state protocol.Function) []api.ModelName {
 	all := slices.Concat([]api.ModelName{state.Model}, state.Aliases, state.Adapters)
 	all = slices.DeleteFunc(all, func(n api.ModelName) bool { return n == "" || n == api.ModelName(state.Name) })
 	return all[:min(len(all), protocol.MaxNames)]
 }
 
-// claimNames computes the names that a function may have, by its agents and this machine. Without an agent they stay as
-// they are.
+// claimNames leaves the names of a function without an agent as they are.
 func (f *state) claimNames(fn *function) {
 	spec := fn.declared()
 	if spec == nil && len(fn.offers) == 0 {
@@ -131,13 +125,10 @@ func allNames(spec api.Function) []api.ModelName {
 	return all
 }
 
-// byAge returns functions, the oldest first.
 func byAge(all iter.Seq[*function]) []*function {
 	return slices.SortedFunc(all, func(a, b *function) int { return cmp.Compare(a.born, b.born) })
 }
 
-// assignNames computes the owners of names, has functions refreshed whose names have changed, and tells agents of
-// refusals.
 func (f *state) assignNames() {
 	before := f.owners
 	f.owners = map[api.ModelName]api.FunctionName{}
@@ -170,12 +161,10 @@ func (f *state) assignNames() {
 	f.reportRefusals()
 }
 
-// has reports whether a function has a name.
 func (f *state) has(fn api.FunctionName, name api.ModelName) bool {
 	return f.owners[untagged(name)] == fn || untagged(name) == api.ModelName(fn)
 }
 
-// reportRefusals tells agents which of their functions and names are refused, and why.
 func (f *state) reportRefusals() {
 	for _, s := range f.sessions {
 		all := map[protocol.Refusal]bool{}
@@ -200,14 +189,13 @@ func (f *state) reportRefusals() {
 			if !s.refusals[r] && len(s.refused) < maxDemands {
 				f.log.Warn("a cluster offers what it may not serve", "cluster", s.hello.Cluster, "function", r.Function, "reason", r.Reason)
 				s.refused = append(s.refused, r)
-				s.nudge()
+				s.wake.Ring()
 			}
 		}
 		s.refusals = all
 	}
 }
 
-// unnamed returns why a cluster's function does not have a name; empty: it has.
 func (f *state) unnamed(d Declaration, fn api.FunctionName, name api.ModelName) string {
 	owner := f.owners[name]
 	switch claimed := f.claimOf(d, fn, name); {

@@ -12,28 +12,23 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// If agents also have a function of this machine, the machine is one more place for its requests: the nearest. Its
-// own autoscaler gets the demand for the requests that stay here, like a cluster, and not for those that go
-// elsewhere.
-
 // here is this machine's name among the clusters of a function. Agents' names contain a slash.
 const here = "here"
 
-// near is a function of this machine. The Front's mutex guards it.
+// near is a function of this machine.
 type near struct {
 	spec      api.Function
-	instances map[api.InstanceID]api.InstanceStatus // without those that are gone
-	loads     time.Duration                         // the duration of the last start; 0: unknown
-	failed    *api.Error                            // why it can't start; nil: it can
-	sent      int                                   // the number of its requests at agents
-	asked     int                                   // how many waiting requests it was asked to take
-	told      api.Demand                            // the last demand sent to its autoscaler
-	fresh     bool                                  // send the demand again, even if it has not changed: demand that is not repeated expires
+	instances map[api.InstanceID]api.InstanceStatus
+	loads     time.Duration
+	failed    *api.Error
+	sent      int // its requests at agents
+	asked     int // to take so many waiting requests
+	told      api.Demand
+	fresh     bool // demand that is not repeated expires
 }
 
-// Near sets whether this machine has a function itself: the activator calls it local, or it has none if that is empty.
-// Agents that have it too are then further instances, and the demand is divided between them and the machine's own
-// autoscaler. After another local name, observe the instances of this machine again.
+// Near sets whether this machine has a function itself, which the activator calls local; empty: it has none. After another
+// local name, observe the instances of this machine again.
 func (f *Front) Near(spec api.Function, local api.FunctionName) {
 	f.change(func() {
 		if f.functions[spec.Name] == nil && local == "" {
@@ -55,7 +50,6 @@ func (f *Front) Near(spec api.Function, local api.FunctionName) {
 	})
 }
 
-// move gives a function another name in the activator, which is told again of the agents that have it.
 func (f *state) move(fn *function, local api.FunctionName) {
 	for _, st := range fn.told {
 		f.observe(st, api.Gone)
@@ -72,7 +66,7 @@ func (f *state) move(fn *function, local api.FunctionName) {
 	}
 }
 
-// ObserveNear applies a report of an instance of this machine. It does not tell the activator.
+// ObserveNear takes a report of an instance of this machine. It does not tell the activator.
 func (f *Front) ObserveNear(st api.InstanceStatus) {
 	f.mu.Lock()
 	if fn := f.find(st.Function); fn != nil && fn.near != nil && !strings.HasSuffix(string(st.Endpoint), domain) {
@@ -90,8 +84,7 @@ func (f *Front) ObserveNear(st api.InstanceStatus) {
 	f.flushEvents()
 }
 
-// FailNear sets why a function of this machine can't start here; nil: it can. Its requests are refused if no agent
-// can have it either.
+// FailNear sets why a function of this machine can't start here; nil: it can.
 func (f *Front) FailNear(local api.FunctionName, err *api.Error) {
 	f.change(func() {
 		fn := f.find(local)
@@ -102,16 +95,13 @@ func (f *Front) FailNear(local api.FunctionName, err *api.Error) {
 		if fn.near != nil {
 			fn.near.failed = err
 		}
-		fn.failed = true // tell it in any case
+		fn.failed = true
 		f.markStale(fn)
 	})
 }
 
-// runningHere returns how many of a function's requests are in this machine's instances.
 func (fn *function) runningHere() int { return max(fn.demand.Running-fn.near.sent, 0) }
 
-// candidate returns this machine as one of the function's clusters; running is the number of requests in its
-// instances.
 func (n *near) candidate(running int) candidate {
 	c := candidate{Name: here, Expected: n.loads, Running: running, Concurrency: max(n.spec.Concurrency, 1), MaxScale: n.spec.MaxScale, Out: n.failed != nil, Had: n.asked > 0}
 	list := make([]api.InstanceStatus, 0, len(n.instances))
@@ -128,7 +118,6 @@ func (n *near) candidate(running int) candidate {
 	return c
 }
 
-// tellNear sends this machine's autoscaler its part of a function's demand, if that has changed.
 func (f *state) tellNear(fn *function, waiting int, all api.Demand) {
 	now, n := time.Now(), fn.near
 	d := fn.demand
@@ -152,7 +141,7 @@ func (f *state) tellNear(fn *function, waiting int, all api.Demand) {
 	f.out = append(f.out, api.NewEvent(api.EventDemand, "/activator/"+d.Activator, fn.local, d))
 }
 
-// countSent counts a request that goes to an agent until left is called, which may be repeated. The caller holds mu.
+// countSent counts a request until left is called. The caller holds mu.
 func (f *Front) countSent(n *near) (left func()) {
 	n.sent++
 	return sync.OnceFunc(func() {
@@ -162,19 +151,16 @@ func (f *Front) countSent(n *near) (left func()) {
 	})
 }
 
-// body calls closed when it is closed.
 type body struct {
 	io.ReadCloser
 	closed func()
 }
 
-// Close implements [io.Closer].
 func (b *body) Close() error {
 	defer b.closed()
 	return b.ReadCloser.Close()
 }
 
-// describe returns the function's state on this machine; running is the number of its requests here.
 func (n *near) describe(running int) string {
 	switch c := n.candidate(running); {
 	case n.failed != nil:
@@ -188,7 +174,6 @@ func (n *near) describe(running int) string {
 	}
 }
 
-// awakeIn formats the expected time until an instance is awake; empty: unknown.
 func awakeIn(expected time.Duration) string {
 	if expected <= 0 {
 		return ""
@@ -196,9 +181,8 @@ func awakeIn(expected time.Duration) string {
 	return ", awake in about " + expected.Round(100*time.Millisecond).String()
 }
 
-// Offered returns the functions that agents of this front door serve or may create, without other front doors, for
-// other front doors: to them, a front door is an agent. It does not offer the functions of other front doors, so a
-// request takes at most one hop between front doors.
+// Offered returns the functions for other front doors, without those of other front doors: a request takes at most one hop
+// between front doors.
 func (f *Front) Offered() []api.Function {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -223,8 +207,7 @@ func (f *Front) Offered() []api.Function {
 	return list
 }
 
-// Of restricts an activator's statistics of a function to agents of this front door, without other front doors. The
-// machine's own instances stay, unless the other front doors have them too.
+// Of restricts statistics to agents that are no front doors, and this machine's own instances unless they are shared.
 func (f *Front) Of(name api.FunctionName, a api.Activity) api.Activity {
 	f.mu.Lock()
 	defer f.mu.Unlock()

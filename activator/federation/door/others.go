@@ -9,9 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Share creates the exchange of clients' use with the other front doors: the declared ones, of which this one is an
-// agent by peers. Each calls the others over the connections that their agents have dialled, and proves who it is by
-// the token of its own agent. Call it once, after [Front.Declare]; peers nil: there are no others, and it returns nil.
+// Share exchanges clients' use with the other declared front doors; nil without peers. Each proves who it is by the token
+// of its own agent. Call it once, after [Front.Declare].
 func (f *Front) Share(peers *agent.Config) *share.Share {
 	if peers == nil {
 		return nil
@@ -24,7 +23,6 @@ func (f *Front) Share(peers *agent.Config) *share.Share {
 	return f.share
 }
 
-// meetOthers tells the share which front doors are declared.
 func (f *Front) meetOthers() {
 	if f.share == nil {
 		return
@@ -40,8 +38,7 @@ func (f *Front) meetOthers() {
 	f.share.Set(others)
 }
 
-// ServeUsage serves [control.PathUsage] for the other front doors, after [Front.Share]. It reads no body before the token
-// has proved one of them.
+// ServeUsage serves [control.PathUsage]. It reads no body before a token has proved a front door.
 func (f *Front) ServeUsage(w http.ResponseWriter, r *http.Request) {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	proven := map[string]bool{}

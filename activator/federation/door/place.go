@@ -16,47 +16,33 @@ import (
 // LabelCluster is a label that each cluster has: its declared name.
 const LabelCluster = "rouse.dev/cluster"
 
-// Timeouts of a placement.
 const (
-	// applyTimeout is how long an agent may take to create a function; after that another one is asked.
 	applyTimeout = 30 * time.Second
-	// refusedFor is how long an agent is not asked again after it refused a function.
-	refusedFor = 30 * time.Second
+	refusedFor   = 30 * time.Second
 )
 
-// placement is a function to be created in a matching cluster. The steps of its life:
-//
-//  1. Requests wait, and no agent that can serve them has it ([state.place]).
-//  2. The manifest is sent to the first of its [state.candidates] in the order of [orderCandidates].
-//  3. If the agent creates it, it gets the demand. If it refuses, the next one is asked.
-//  4. Without another agent the requests are refused, with all reasons; a cluster that has just gone is waited for.
-//  5. After long disuse the agent is told to remove it ([state.removeIdle]).
-//
-// The Front's mutex guards it.
+// placement is a function to be created in a matching cluster, once requests wait that no agent can serve.
 type placement struct {
 	spec     api.Function
 	selector selector
-	sent     map[string]*order    // by agent: unanswered, or answered and not offered yet
-	refused  map[string]*refusal  // by agent
-	began    map[string]time.Time // by agent: when it was sent
+	sent     map[string]*order // unanswered, or not offered yet
+	refused  map[string]*refusal
+	began    map[string]time.Time
 	took     map[string]time.Duration
 }
 
-// order is a manifest that was sent.
 type order struct {
 	session *session
 	number  uint64
 	until   time.Time
 }
 
-// refusal is an agent's refusal to create a function.
 type refusal struct {
 	err   *api.Error
 	until time.Time
 }
 
-// Place declares a function to run in a cluster that its selector matches. It is known from now on, and created on
-// demand. It replaces an earlier placement of the same function, also where that was created.
+// Place declares a function, which is created on demand in a matching cluster. It replaces an earlier placement.
 func (f *Front) Place(spec api.Function) error {
 	chosen, err := parseSelector(spec.Clusters)
 	if err != nil {
@@ -79,8 +65,7 @@ func (f *Front) Place(spec api.Function) error {
 	return nil
 }
 
-// Unplace removes a placed function, also where this front door had it created. It returns false if it was not
-// placed.
+// Unplace removes a placed function, also where this front door had it created.
 func (f *Front) Unplace(name api.FunctionName) (was bool) {
 	f.change(func() {
 		fn := f.functions[name]
@@ -100,7 +85,7 @@ func (f *Front) Unplace(name api.FunctionName) (was bool) {
 	return was
 }
 
-// came records that an agent offers it. It does nothing for nil.
+// came is for an agent that offers it. p may be nil.
 func (p *placement) came(s *session, state protocol.Function) {
 	if p == nil {
 		return
@@ -114,7 +99,6 @@ func (p *placement) came(s *session, state protocol.Function) {
 	}
 }
 
-// waiting returns the number of its waiting requests, here and at other front doors.
 func (fn *function) waiting() int {
 	n := fn.demand.Waiting
 	for _, d := range fn.theirs {
@@ -123,7 +107,6 @@ func (fn *function) waiting() int {
 	return n
 }
 
-// place takes the next step of a placement.
 func (f *state) place(fn *function, now time.Time) {
 	if fn.waiting() == 0 {
 		return
@@ -155,7 +138,7 @@ func (f *state) place(fn *function, now time.Time) {
 	}
 	for _, o := range fn.offers {
 		if o.usable() {
-			return // new requests from barred clients are refused ([Front.Bars]), and waiting ones wait for as long as they may
+			return // [Front.Bars] refuses new requests of barred clients, and waiting ones wait
 		}
 	}
 	if failed := fn.failure(); failed != nil && len(why) <= 1 {
@@ -168,7 +151,6 @@ func (f *state) place(fn *function, now time.Time) {
 	f.fail(fn, api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "no cluster takes %s: %s", fn.name, strings.Join(why, "; ")).WithRetryAfter(retryLater))
 }
 
-// placeable reports whether an agent of this front door may create the function.
 func (f *state) placeable(fn *function) bool {
 	for _, s := range f.sessions {
 		if !s.leaving && fn.unacceptable(s) == "" {
@@ -178,12 +160,12 @@ func (f *state) placeable(fn *function) bool {
 	return false
 }
 
-// yields reports whether an offer is another front door's, which may have the function created, as this one may too.
+// yields reports whether another front door may have the function created, as this one may too.
 func (f *state) yields(fn *function, o *offer) bool {
 	return fn.placed != nil && o.session.declared.Front && o.state.State == api.Gone && f.placeable(fn)
 }
 
-// unserved returns the waiting requests for which no cluster that may see them can have the function awake.
+// unserved returns the waiting requests that no cluster can serve.
 func (f *state) unserved(fn *function) (list []group) {
 	count := func(d api.Demand, own bool) {
 		for _, g := range f.groups(fn, d) {
@@ -206,7 +188,7 @@ func (f *state) unserved(fn *function) (list []group) {
 	return list
 }
 
-// pending returns until when to wait for an agent that was sent the manifest; zero: none.
+// pending returns until when to wait for an agent that was sent the manifest.
 func (f *state) pending(p *placement, now time.Time) (until time.Time) {
 	for agent, o := range p.sent {
 		switch {
@@ -224,9 +206,8 @@ func (f *state) pending(p *placement, now time.Time) (until time.Time) {
 	return until
 }
 
-// candidates returns the agents that a function fits, and why it does not fit the others.
 func (f *state) candidates(fn *function, tenant string, now time.Time) (list []candidate, why []string) {
-	created := map[string]int{} // functions at an agent
+	created := map[string]int{}
 	for _, other := range f.functions {
 		for agent, o := range other.offers {
 			if o.state.Applied {
@@ -246,7 +227,6 @@ func (f *state) candidates(fn *function, tenant string, now time.Time) (list []c
 	return list, why
 }
 
-// unacceptable returns why an agent's cluster never takes a function, or "".
 func (fn *function) unacceptable(s *session) string {
 	switch {
 	case s.declared.Front:
@@ -261,7 +241,6 @@ func (fn *function) unacceptable(s *session) string {
 	return ""
 }
 
-// unfit returns why a function can't be created at an agent now, or "".
 func (fn *function) unfit(s *session, now time.Time) string {
 	refused, offered := fn.placed.refused[s.agent()], fn.offers[s.agent()]
 	has, needs := s.accepts.Memory, fn.placed.spec.Memory
@@ -288,7 +267,6 @@ func (fn *function) unfit(s *session, now time.Time) string {
 	return ""
 }
 
-// labels returns the declared labels of the session's cluster, and its name as one.
 func (s *session) labels() map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, s.declared.Labels)
@@ -296,8 +274,7 @@ func (s *session) labels() map[string]string {
 	return all
 }
 
-// mayCome returns until when to wait for a cluster that may see a tenant's requests: one that has just disconnected, or
-// one that has connected and has not yet reported its functions. It returns the zero time if there is none.
+// mayCome returns until when to wait for a cluster that has just disconnected, or has not yet reported its functions.
 func (f *state) mayCome(fn *function, tenant string, now time.Time) (until time.Time) {
 	joined := map[string]bool{}
 	wait := func(d Declaration, t time.Time) {
@@ -320,7 +297,6 @@ func (f *state) mayCome(fn *function, tenant string, now time.Time) (until time.
 	return until
 }
 
-// sendManifest sends the manifest to an agent.
 func (f *state) sendManifest(fn *function, s *session) {
 	now := time.Now()
 	number := f.sendOrder(fn, s, fn.placed.spec.Manifest)
@@ -328,16 +304,14 @@ func (f *state) sendManifest(fn *function, s *session) {
 	fn.placed.began[s.agent()] = now
 }
 
-// sendOrder tells an agent to have a manifest's function, or without one to remove it, in place of an order that has
-// not been sent yet.
+// sendOrder replaces an order that was not sent yet. Without a manifest it removes the function.
 func (f *state) sendOrder(fn *function, s *session, manifest string) (number uint64) {
 	f.seq++
 	s.orders = append(slices.DeleteFunc(s.orders, func(m protocol.Manifest) bool { return m.Name == fn.name }), protocol.Manifest{Name: fn.name, Number: f.seq, YAML: manifest})
-	s.nudge()
+	s.wake.Ring()
 	return f.seq
 }
 
-// applyAnswers applies an agent's report of what it accepts, and its answers to orders.
 func (f *state) applyAnswers(s *session, up *protocol.Up) {
 	if up.Accepts != nil {
 		s.accepts = *up.Accepts
@@ -353,11 +327,11 @@ func (f *state) applyAnswers(s *session, up *protocol.Up) {
 			continue
 		}
 		if o := fn.offers[s.agent()]; o != nil && o.removing == a.Number {
-			o.removing = 0 // it is in use again, or another front door has it there
+			o.removing = 0 // in use again, or another front door has it there
 			f.markStale(fn)
 			continue
 		}
-		if fn.placed == nil || a.Failed == nil { // it offers it now
+		if fn.placed == nil || a.Failed == nil {
 			continue
 		}
 		if o := fn.placed.sent[s.agent()]; o != nil && o.number == a.Number {
@@ -369,7 +343,6 @@ func (f *state) applyAnswers(s *session, up *protocol.Up) {
 	}
 }
 
-// removeIdle removes a function where it has been unloaded for long and nothing waits for it.
 func (f *state) removeIdle(fn *function, now time.Time) {
 	after := api.DefaultRemoveAfter
 	if fn.placed != nil && fn.placed.spec.RemoveAfter > 0 {
@@ -381,13 +354,12 @@ func (f *state) removeIdle(fn *function, now time.Time) {
 		}
 		if due := o.unloaded.Add(after); now.Before(due) {
 			fn.wakeAt(due)
-		} else if fn.waiting() == 0 { // otherwise it is about to be loaded
+		} else if fn.waiting() == 0 {
 			f.removeAt(fn, o)
 		}
 	}
 }
 
-// removeAt tells an agent to remove a function that this front door had created there.
 func (f *state) removeAt(fn *function, o *offer) {
 	if o.state.Applied && o.removing == 0 {
 		o.removing = f.sendOrder(fn, o.session, "")

@@ -8,8 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// selector selects clusters by their labels, in the syntax of Kubernetes' label selectors. All comma-separated
-// requirements must hold.
+// selector selects clusters by their labels, as in Kubernetes. All requirements must hold.
 type selector []requirement
 
 // requirement is one of: key, !key, key = value, key != value, key in (values), key notin (values).
@@ -19,7 +18,7 @@ type requirement struct {
 	values []string // nil: any value
 }
 
-// The forms of a requirement, as in Kubernetes. A value may be empty, a key may not.
+// As in Kubernetes, a value may be empty, a key may not.
 var (
 	key        = `([A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)`
 	value      = `((?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?)`
@@ -70,7 +69,7 @@ func splitOutside(s string) (parts []string) {
 	return append(parts, s[from:])
 }
 
-// matches reports whether the labels match the selector. A missing label has no value.
+// matches takes a missing label for one without a value.
 func (list selector) matches(labels map[string]string) bool {
 	for _, r := range list {
 		v, has := labels[r.key]

@@ -19,25 +19,23 @@ import (
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 const (
-	// linkTimeout bounds the wait for the first link: without one, the agent is heard all the same.
 	linkTimeout = time.Second
 	// maxDemands bounds the demands in one message, and the refusals that wait for one.
 	maxDemands = 1000
-	// shutFor is how long an agent is shut out that violates the protocol: its session ends, the reason is logged, and
-	// the agent is told when it comes back. Others of its cluster are not affected.
+	// Only the agent that violates the protocol is shut out.
 	shutFor = 10 * time.Second
-	// takenFor is how long after its last message an agent's name is reserved.
+	// takenFor after its last message, an agent's name is free.
 	takenFor = 2 * time.Second
-	// An agent that gives back this many requests in a row, over this long, reports slots that it does not have.
+	// An agent that gives back so many requests in a row, over so long, has fewer slots than it reports.
 	mostGivenBack = 8
 	givenBackFor  = 3 * time.Second
-	// rejectedEvery limits how often the same rejection is logged: a rejected agent comes back every second.
+	// A rejected agent comes back every second.
 	rejectedEvery = time.Minute
-	// maxAgents bounds the agents of a cluster.
-	maxAgents = 64
+	maxAgents     = 64
 )
 
 // session is one control stream of an agent, and its connections for requests.
@@ -46,50 +44,45 @@ type session struct {
 	hello      protocol.Hello
 	declared   Declaration
 	since      time.Time
-	wake       chan struct{} // signals that there is something to send; one place
+	wake       bell.Bell
 	ended      chan struct{} // closed by end
-	linked     chan struct{} // it has a link; one place
-	reason     string        // why it ended; written before ended is closed
+	linked     bell.Bell
+	reason     string // why it ended; written before ended is closed
 
 	once sync.Once
 	pool *protocol.Pool
 
 	// What it has reported, guarded by the Front's mutex.
-	heard    time.Time
-	complete time.Time // when it had reported all functions; zero: it has not
-	leaving  bool
-	way      time.Duration // the round trip
-	wayTold  time.Duration // as told to the activator
-	doubles  uint64
-	accepts  protocol.Accepts
-	reported int                       // the size of its agent's functions, in bytes
-	denied   map[api.FunctionName]bool // its functions that it may not serve
-	links    int                       // connections
-	// givenBack counts the requests that it gave back in a row, since when.
+	heard          time.Time
+	complete       time.Time // zero: it has not reported all functions
+	leaving        bool
+	way            time.Duration
+	wayTold        time.Duration
+	doubles        uint64
+	accepts        protocol.Accepts
+	reported       int // bytes
+	denied         map[api.FunctionName]bool
+	links          int
 	givenBack      int
 	givenBackSince time.Time
 
 	// What is to be sent, guarded by the Front's mutex.
-	beat     uint64 // to be answered; 0: none
+	beat     uint64 // 0: none
 	demand   map[api.FunctionName]api.Demand
 	orders   []protocol.Manifest
 	refused  []protocol.Refusal
-	refusals map[protocol.Refusal]bool // all, sent or not
+	refusals map[protocol.Refusal]bool
 	goAway   bool
 }
 
-// logOf returns the log for events of a session.
 func (f *state) logOf(s *session) *slog.Logger {
 	return f.log.With("cluster", s.hello.Cluster, "agent", s.hello.Agent)
 }
 
-// errReplaced ends a session that is not its agent's newest.
 var errReplaced = status.Error(codes.Aborted, "another session of this agent has come")
 
-// agent returns the session's agent: cluster/agent.
 func (s *session) agent() string { return s.hello.Cluster + "/" + s.hello.Agent }
 
-// process identifies the agent's process: a new one of the same name differs.
 func (s *session) process() string { return s.agent() + "/" + s.hello.Run }
 
 // end ends the session. The first reason counts, and is sent to the agent.
@@ -100,15 +93,7 @@ func (s *session) end(reason string) {
 	})
 }
 
-// nudge wakes the writer.
-func (s *session) nudge() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// Control implements [protocol.Server]: it runs one session, from its Hello to its end.
+// Control implements [protocol.Server].
 func (f *Front) Control(stream protocol.ServerStream) error {
 	s, cluster, err := f.authenticate(stream)
 	if err == nil {
@@ -127,7 +112,7 @@ func (f *Front) Control(stream protocol.ServerStream) error {
 	}
 	f.logOf(s).Info("a cluster has come", "version", s.hello.Version)
 	f.deps.Tell(strings.TrimSpace("cluster " + s.hello.Cluster + " has joined (agent " + s.hello.Agent + ", rouse " + s.hello.Version + ")"))
-	read := make(chan error, 1) // why the reader ended
+	read := make(chan error, 1)
 	go func() {
 		err := f.readMessages(s, stream)
 		switch status.Code(err) {
@@ -143,7 +128,6 @@ func (f *Front) Control(stream protocol.ServerStream) error {
 	return err
 }
 
-// authenticate reads the Hello and authenticates the agent. cluster is the cluster that it claims.
 func (f *Front) authenticate(stream protocol.ServerStream) (s *session, cluster string, err error) {
 	up, err := stream.Recv() // ends with its connection if no other session uses that
 	if err != nil || up.Hello == nil {
@@ -167,10 +151,9 @@ func (f *Front) authenticate(stream protocol.ServerStream) (s *session, cluster 
 			"compare the cluster's name and token (--cluster, --cluster-token-file) with the front door's clusters.yaml", cluster)
 	}
 	return &session{pool: protocol.NewPool(f.unlink), id: rand.Text(), secret: rand.Text(), hello: *up.Hello, declared: c.Declaration, since: time.Now(), heard: time.Now(),
-		wake: make(chan struct{}, 1), ended: make(chan struct{}), linked: make(chan struct{}, 1), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}}, cluster, nil
+		wake: bell.New(), ended: make(chan struct{}), linked: bell.New(), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}}, cluster, nil
 }
 
-// addSession adds a session, if it is admitted, and ends the agent's earlier one.
 func (f *Front) addSession(s *session) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -182,7 +165,7 @@ func (f *Front) addSession(s *session) error {
 			return status.Errorf(codes.AlreadyExists, "the name of agent %s is taken by another process: give each agent of a cluster a name of its own", s.agent())
 		}
 		old.end("another session of this agent has come")
-		s.reported = old.reported // its offers stay until this one has reported all of its own
+		s.reported = old.reported // its offers stay until this one has reported all
 	} else if n := len(f.sessionsOf(s.hello.Cluster)); n >= maxAgents {
 		return status.Errorf(codes.ResourceExhausted, "%d agents of the cluster %s are here, as many as may be: end one of them, or declare another cluster for it", n, s.hello.Cluster)
 	}
@@ -194,14 +177,12 @@ func (f *Front) addSession(s *session) error {
 	return nil
 }
 
-// endSession removes a session, which ended with err or without a fault, and its offers unless a later session has made
-// them again.
 func (f *Front) endSession(s *session, err error) {
 	f.mu.Lock()
 	replaced, leaving := f.sessions[s.agent()] != s, s.leaving
 	dead := !replaced && time.Since(s.heard) >= protocol.DeadAfter
 	f.mu.Unlock()
-	if s.pool.Retire(); dead { // otherwise running requests finish
+	if s.pool.Retire(); dead {
 		f.closeLinks(s)
 	}
 	after := time.Since(s.since).Round(time.Millisecond)
@@ -239,8 +220,7 @@ func (f *Front) endSession(s *session, err error) {
 	s.end("it has ended")
 }
 
-// readMessages applies the agent's messages until the stream ends. It begins when the session has a link, which the
-// agent dials before its first report, but over another connection: if the report arrived first, requests would find no
+// readMessages waits for a link, which the agent dials before its first report: without one, requests would find no
 // connection.
 func (f *Front) readMessages(s *session, stream protocol.ServerStream) error {
 	late := time.NewTimer(linkTimeout)
@@ -267,7 +247,6 @@ func (f *Front) readMessages(s *session, stream protocol.ServerStream) error {
 	}
 }
 
-// writeMessages sends pending messages until the session ends.
 func (f *Front) writeMessages(s *session, stream protocol.ServerStream, read <-chan error) error {
 	silent := time.NewTimer(protocol.DeadAfter)
 	defer silent.Stop()
@@ -298,7 +277,6 @@ func (f *Front) writeMessages(s *session, stream protocol.ServerStream, read <-c
 	}
 }
 
-// nextMessage returns the next message; nil: nothing to send. The rest stays for the next message.
 func (f *Front) nextMessage(s *session) *protocol.Down {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -320,20 +298,17 @@ func (f *Front) nextMessage(s *session) *protocol.Down {
 	return d
 }
 
-// shut is an agent that is shut out.
 type shut struct {
 	until  time.Time
 	reason string
 }
 
-// rejection is why an agent was not admitted, or no longer.
 type rejection struct {
 	at     time.Time
 	reason string
 	logged time.Time
 }
 
-// reject records a rejection for the operator, and reports whether to log it. Undeclared clusters are not recorded.
 func (f *state) reject(cluster, reason string) (news bool) {
 	c := f.clusters[cluster]
 	if c == nil {
@@ -347,7 +322,6 @@ func (f *state) reject(cluster, reason string) (news bool) {
 	return news
 }
 
-// rejectStream records that an agent of a claimed cluster was not admitted.
 func (f *Front) rejectStream(ctx context.Context, cluster string, err error) {
 	f.metrics.refused.Inc()
 	from := ""
@@ -370,7 +344,7 @@ func (f *Front) rejectStream(ctx context.Context, cluster string, err error) {
 	f.log.Log(ctx, level, "an agent is refused", "cluster", cluster, "from", from, "reason", reason)
 }
 
-// strangerLevel returns the level for a line about a stranger. Warnings are rate-limited: anybody may dial.
+// strangerLevel rate-limits warnings about strangers: anybody may dial.
 func (f *state) strangerLevel() slog.Level {
 	now := time.Now()
 	if now.Sub(f.strangers) <= strangersEvery {
@@ -380,7 +354,6 @@ func (f *state) strangerLevel() slog.Level {
 	return slog.LevelWarn
 }
 
-// shutOut ends an agent's session, and admits none of it for a while.
 func (f *state) shutOut(s *session, reason string) {
 	now := time.Now()
 	for who, out := range f.shut {
@@ -395,7 +368,6 @@ func (f *state) shutOut(s *session, reason string) {
 	s.end("agent " + s.agent() + " is shut out for " + shutFor.String() + ": " + reason)
 }
 
-// countGivenBack records an agent's reaction to a request, and shuts out one that gives back every request.
 func (f *Front) countGivenBack(s *session, resp *http.Response) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Sees implements [activator.Sight]. Instances are agents' offers, or this machine's own, which may see all.
+// Sees implements [activator.Sight].
 func (f *Front) Sees(name api.FunctionName) func(client string, i api.InstanceID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,7 +51,7 @@ func (f *Front) Bars(name api.FunctionName, client string) *api.Error {
 		}
 		why = append(why, s.hello.Cluster+": "+reason)
 	}
-	if len(why) == 0 || !f.mayCome(fn, tenant, now).IsZero() { // without a reason no cluster has it
+	if len(why) == 0 || !f.mayCome(fn, tenant, now).IsZero() {
 		return nil
 	}
 	return api.Errorf(http.StatusForbidden, api.CodeNotAllowed, "no cluster for %s may see these requests: %s", fn.name, strings.Join(why, "; "))

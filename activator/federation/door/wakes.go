@@ -12,22 +12,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// A wake that held a request here took place in another cluster. Both have a record of it, with the same trace, which
-// the demand carries. The agent sends its autoscaler's record, whose spans are merged into the record of this front
-// door's activator.
+// A wake in another cluster has records there and here, with the trace that the demand carries.
 
-// mostWakes is the number of wakes kept per function.
 const mostWakes = 20
 
 type wakes struct {
 	records []api.WakeTrace // of this front door's activator; the newest last
-	parts   []api.WakeTrace // of autoscalers, with the name of the cluster
+	parts   []api.WakeTrace // of autoscalers
 }
 
-// list returns the records; nil: none.
-func (w *wakes) list() []api.WakeTrace { return slices.Clone(w.records) }
-
-// held adds a record of this front door's activator.
 func (w *wakes) held(o api.WakeTrace) {
 	for _, part := range w.parts {
 		if part.Trace == o.Trace {
@@ -37,7 +30,6 @@ func (w *wakes) held(o api.WakeTrace) {
 	w.records = append(w.records[max(0, len(w.records)-mostWakes+1):], o)
 }
 
-// happened adds a record of a remote autoscaler.
 func (w *wakes) happened(part api.WakeTrace) {
 	if slices.ContainsFunc(w.parts, func(p api.WakeTrace) bool { return p.Trace == part.Trace && p.Cluster == part.Cluster }) {
 		return
@@ -50,9 +42,8 @@ func (w *wakes) happened(part api.WakeTrace) {
 	}
 }
 
-// within merges a part into the time for which o's request was held. Clocks are not compared: the part keeps its own
-// durations, and is centered in the hold, as far from the demand as from the report that an instance is awake. A part
-// longer than the hold began before it, for another request.
+// within centers a part in the time for which o's request was held: clocks are not compared. A part longer than the hold
+// began before it, for another request.
 func within(o *api.WakeTrace, part api.WakeTrace) {
 	hold := o.Whole()
 	if k := slices.IndexFunc(o.Spans, func(s api.Span) bool { return s.Name == api.SpanHold }); k >= 0 {
@@ -72,7 +63,7 @@ func within(o *api.WakeTrace, part api.WakeTrace) {
 	}
 	o.Path, o.By, o.Reason = cmp.Or(o.Path, part.Path), cmp.Or(o.By, part.By), cmp.Or(o.Reason, part.Reason)
 	var id [8]byte
-	_, _ = rand.Read(id[:]) // it never fails
+	_, _ = rand.Read(id[:]) // never fails
 	all := api.Span{ID: hex.EncodeToString(id[:]), Parent: hold.ID, Name: "woken elsewhere", Part: "cluster", Took: part.Total, Note: "in the cluster " + part.Cluster}
 	add(all)
 	for _, s := range part.Spans {
@@ -83,8 +74,7 @@ func within(o *api.WakeTrace, part api.WakeTrace) {
 	}
 }
 
-// woken handles the record of a request that was held here and sent to an agent; it returns false if the request went
-// elsewhere.
+// woken returns false if the request was not sent to an agent.
 func (f *state) woken(fn *function, e api.Event) bool {
 	var o api.WakeTrace
 	if e.Type != api.EventWoken || json.Unmarshal(e.Data, &o) != nil {
@@ -99,7 +89,6 @@ func (f *state) woken(fn *function, e api.Event) bool {
 	return false
 }
 
-// mergeWakes adds an agent's records of wakes in its cluster.
 func (f *state) mergeWakes(s *session, list []protocol.Wake) {
 	for _, said := range list {
 		part := said.AsTrace()
@@ -117,8 +106,7 @@ func (f *state) mergeWakes(s *session, list []protocol.Wake) {
 	}
 }
 
-// Wakes returns the records of wakes in clusters of this front door, for other front doors whose requests caused
-// them.
+// Wakes returns the records of wakes in clusters of this front door.
 func (f *Front) Wakes(name api.FunctionName) []api.WakeTrace {
 	f.mu.Lock()
 	defer f.mu.Unlock()

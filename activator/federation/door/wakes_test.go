@@ -24,7 +24,7 @@ func TestWithin(t *testing.T) {
 		w.happened(part) // each only once
 		w.held(o)
 		var got struct{ after, took, callAfter, callTook time.Duration }
-		for _, s := range w.list()[0].Spans {
+		for _, s := range w.records[0].Spans {
 			switch s.Name {
 			case "woken elsewhere":
 				got.after, got.took = s.After, s.Took
@@ -32,7 +32,7 @@ func TestWithin(t *testing.T) {
 				got.callAfter, got.callTook = s.After, s.Took
 			}
 		}
-		if got != want || len(w.list()[0].Spans) != 3 {
+		if got != want || len(w.records[0].Spans) != 3 {
 			t.Errorf("a part of %s: %+v, want %+v", total, got, want)
 		}
 	}

@@ -13,17 +13,15 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// Values of [api.Decision].Action that explain where a function waits.
+// Values of [api.Decision].Action.
 const (
-	actionHeld   = "held"   // requests wait at this front door
-	actionChosen = "chosen" // a cluster was asked to take some
-	actionPassed = "passed" // a cluster was not asked, with the reason
+	actionHeld   = "held"   // here
+	actionChosen = "chosen" // asked to take some
+	actionPassed = "passed" // not asked, with the reason
 )
 
-// sorted returns the keys of a map in order.
 func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// sessionsOf returns the sessions of a cluster, by agent.
 func (f *state) sessionsOf(cluster string) (list []*session) {
 	for _, agent := range sorted(f.sessions) {
 		if s := f.sessions[agent]; s.hello.Cluster == cluster {
@@ -33,7 +31,7 @@ func (f *state) sessionsOf(cluster string) (list []*session) {
 	return list
 }
 
-// Far returns the state of functions that agents have or may create: all in short, or one in full.
+// Far returns the functions that agents have or may create: all in short, or one in full.
 func (f *Front) Far(name api.FunctionName) []admin.Far {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -43,7 +41,7 @@ func (f *Front) Far(name api.FunctionName) []admin.Far {
 			return nil
 		}
 		far := f.far(fn)
-		far.Why, far.Wakes = f.why(fn, time.Now()), fn.wakes.list()
+		far.Why, far.Wakes = f.why(fn, time.Now()), slices.Clone(fn.wakes.records)
 		return []admin.Far{far}
 	}
 	list := make([]admin.Far, 0, len(f.functions))
@@ -55,7 +53,6 @@ func (f *Front) Far(name api.FunctionName) []admin.Far {
 	return list
 }
 
-// far returns a function in the form of a local one.
 func (f *state) far(fn *function) admin.Far {
 	far := admin.Far{Front: f.cfg.Name, Function: admin.Function{Function: fn.spec.WithoutSecrets(), Waiting: fn.demand.Waiting, LastRequest: fn.demand.LastRequest}}
 	if far.Function.Function.Name == "" { // this machine declares it, or it was lost
@@ -79,13 +76,16 @@ func (f *state) far(fn *function) admin.Far {
 	return far
 }
 
-// why explains which requests wait for a function here, and for each declared cluster whether and why it was chosen.
 func (f *state) why(fn *function, now time.Time) (list []api.Decision) {
 	say := func(who, action, reason string) {
 		list = append(list, api.Decision{At: now, Function: fn.name, Instance: api.InstanceID(who), Action: action, Reason: reason})
 	}
 	if n := fn.waiting(); n > 0 {
-		reason := fmt.Sprintf("%s at front door %s", number(fn.demand.Waiting, "request waits", "requests wait"), f.cfg.Name)
+		waits := "requests wait"
+		if fn.demand.Waiting == 1 {
+			waits = "request waits"
+		}
+		reason := fmt.Sprintf("%d %s at front door %s", fn.demand.Waiting, waits, f.cfg.Name)
 		if n > fn.demand.Waiting {
 			reason += fmt.Sprintf(", %d at others", n-fn.demand.Waiting)
 		}
@@ -117,14 +117,6 @@ func (f *state) why(fn *function, now time.Time) (list []api.Decision) {
 	return list
 }
 
-func number(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
-// oldest returns how long the first waiting request here has waited.
 func (fn *function) oldest(now time.Time) time.Duration {
 	if fn.demand.Waiting == 0 || fn.demand.At.IsZero() {
 		return 0
@@ -132,7 +124,6 @@ func (fn *function) oldest(now time.Time) time.Duration {
 	return fn.demand.OldestAge + max(0, now.Sub(fn.demand.At))
 }
 
-// passed returns why a connected agent was asked for nothing.
 func (fn *function) passed(s *session, now time.Time) string {
 	o := fn.offers[s.agent()]
 	switch {
@@ -157,12 +148,10 @@ func (fn *function) passed(s *session, now time.Time) string {
 	return reason
 }
 
-// chosen reports whether requests go there: it was asked to take some, or is awake with free slots.
 func (o *offer) chosen() bool {
 	return o != nil && o.usable() && (o.asked > 0 || o.state.State == api.Awake && o.state.Places > 0)
 }
 
-// chosen returns the agents that get requests.
 func (fn *function) chosen() (agents []string) {
 	for _, agent := range sorted(fn.offers) {
 		if fn.offers[agent].chosen() {
@@ -172,7 +161,7 @@ func (fn *function) chosen() (agents []string) {
 	return agents
 }
 
-// barred returns why a cluster may see none of the waiting requests; empty: it may see some, or none wait.
+// barred returns why a cluster may see none of the waiting requests.
 func (fn *function) barred(d Declaration) (why string) {
 	regions := fn.regions()
 	if len(fn.demand.Tenants) == 0 {
@@ -189,14 +178,13 @@ func (fn *function) barred(d Declaration) (why string) {
 	return why
 }
 
-// absent returns why nothing is asked of a disconnected cluster.
 func (f *state) absent(fn *function, c *cluster) string {
-	state := "it has not joined since this front door began, " + ago(f.begun)
+	state := "it has not joined since this front door began, at " + clock(f.begun)
 	if c.last != nil {
 		state = "it is away since " + clock(c.lostAt)
 	}
 	if c.rejected.reason != "" {
-		state += "; it was refused " + ago(c.rejected.at) + ": " + c.rejected.reason
+		state += "; it was refused at " + clock(c.rejected.at) + ": " + c.rejected.reason
 	}
 	if !c.allows(fn.name) {
 		state += "; its declaration does not allow the function"
@@ -204,12 +192,8 @@ func (f *state) absent(fn *function, c *cluster) string {
 	return state
 }
 
-// ago formats a time of day.
-func ago(t time.Time) string { return "at " + clock(t) }
-
 func clock(t time.Time) string { return t.Local().Format(time.TimeOnly) }
 
-// describe returns a function's state at an agent.
 func (o *offer) describe() string {
 	expected := awakeIn(o.state.Expected)
 	switch s := o.state; {
@@ -240,7 +224,6 @@ func (f *Front) List() []admin.Cluster {
 	return list
 }
 
-// list returns the state of one cluster.
 func (f *state) list(d *cluster) admin.Cluster {
 	c := admin.Cluster{Name: d.Name, Front: d.Front, State: admin.ClusterAway, Rejected: d.rejected.reason, RejectedAt: d.rejected.at}
 	if d.last != nil {

@@ -27,15 +27,15 @@ const (
 
 // LinkHello is the first message of a connection, from the agent.
 type LinkHello struct {
-	// Agent is the dialling process, and Session its control stream that the connection belongs to.
+	// Session is the control stream that the connection belongs to.
 	Agent   string `json:"agent"`
 	Session string `json:"session"`
-	// Secret is the session's secret, so that no other agent's connections can join it.
+	// Secret keeps other agents' connections from joining the session.
 	Secret string `json:"secret"`
 }
 
-// AcceptLink reads the LinkHello of a connection that an agent dialled, and adds it to the pool that admit returns. After an
-// error the connection is closed.
+// AcceptLink reads a connection's LinkHello, and adds the connection to the pool that admit returns. After an error the
+// connection is closed.
 func AcceptLink(ctx context.Context, nc net.Conn, admit func(LinkHello) (*Pool, error)) error {
 	hello, err := readHello(ctx, nc)
 	var p *Pool
@@ -43,13 +43,12 @@ func AcceptLink(ctx context.Context, nc net.Conn, admit func(LinkHello) (*Pool, 
 		p, err = admit(hello)
 	}
 	if err != nil {
-		_ = nc.Close() // no request was accepted on it
+		_ = nc.Close()
 		return err
 	}
 	return p.add(nc)
 }
 
-// readHello reads the first message, and no byte after it.
 func readHello(ctx context.Context, nc net.Conn) (h LinkHello, err error) {
 	until := time.Now().Add(helloTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(until) {
@@ -91,15 +90,13 @@ func (h LinkHello) write(nc net.Conn) error {
 	return nil
 }
 
-// conn is a connection of either side. Its Close does not wait for a peer that reads nothing, as TLS's close does to
-// send its alert.
+// conn does not wait in Close for a peer that reads nothing, as TLS does to send its alert.
 type conn struct {
 	net.Conn
 	once   sync.Once
-	closed func() // called once; may be nil
+	closed func() // may be nil
 }
 
-// Close implements [net.Conn].
 func (c *conn) Close() error {
 	below := c.Conn
 	if over, ok := below.(interface{ NetConn() net.Conn }); ok {
@@ -115,14 +112,13 @@ func (c *conn) Close() error {
 // NetConn returns the underlying connection.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// Probe makes the kernel close a TCP connection whose peer is silent for the duration dead. It ignores other
-// connections.
+// Probe makes the kernel close a TCP connection whose peer is silent for the duration dead. It ignores other connections.
 func Probe(nc net.Conn, dead time.Duration) {
 	tcp, ok := nc.(*net.TCPConn)
 	if !ok {
 		return
 	}
-	_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: dead / 2, Interval: dead / 8, Count: 4}) // fails where it is closed, as its next use says
+	_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: dead / 2, Interval: dead / 8, Count: 4}) // fails if it is closed, as its next use says
 	limitUnanswered(tcp, dead)
 }
 

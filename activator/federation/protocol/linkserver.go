@@ -8,51 +8,47 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/bell"
 )
 
 const (
-	minIdle  = 2
-	maxDials = 16 // at once
-	// pauseFirst and pauseMost bound the pauses after a connection that could not be dialled, or ended before it
-	// carried a request.
+	minIdle    = 2
+	maxDials   = 16 // at once
 	pauseFirst = 50 * time.Millisecond
 	pauseMost  = time.Second
-	// maxFailed is the number of consecutive failures after which the session ends if no connection is idle: another
-	// front door may have the address now.
+	// Another front door may have the address now.
 	maxFailed = 10
-	// leaveIdle is how long a LinkServer that shuts down waits for the front door to close idle connections: a request may be on its way.
+	// A request may be on its way.
 	leaveIdle = time.Second
 )
 
-// LinkServer is the agent's side: it dials the connections of one session and answers their requests. It is safe for
-// concurrent use.
+// LinkServer is the agent's side of one session's links. It is safe for concurrent use.
 type LinkServer struct {
 	hello    LinkHello
 	dial     func(context.Context) (net.Conn, error)
 	lost     func()
 	http     http.Server
 	listener *Listener
-	changed  chan struct{} // sent to when dialMissing has work, received from by it; capacity one
+	changed  bell.Bell // for dialMissing
 
 	mu       sync.Mutex // guards the fields below
 	conns    map[net.Conn]http.ConnState
-	busy     int // the number of busy conns
-	dialling int // connections being dialled, or to be dialled after a pause
+	busy     int
+	dialling int // or to be dialled after a pause
 	places   int
 	pause    time.Duration
-	failed   int // consecutive failures since a request came
+	failed   int // since a request came
 	ending   bool
 	none     chan struct{} // closed when it is ending and has no connection
 }
 
-// NewLinkServer returns the agent's side. dial opens a connection to the front door, and handler answers its requests.
-// lost is called when the front door no longer accepts connections of the session; it must not block.
+// NewLinkServer calls lost, which must not block, when the front door no longer accepts connections of the session.
 func NewLinkServer(hello LinkHello, dial func(context.Context) (net.Conn, error), lost func(), handler http.Handler) *LinkServer {
-	s := &LinkServer{hello: hello, dial: dial, lost: lost, listener: NewListener(&net.TCPAddr{}), changed: make(chan struct{}, 1), conns: map[net.Conn]http.ConnState{}, pause: pauseFirst, none: make(chan struct{})}
+	s := &LinkServer{hello: hello, dial: dial, lost: lost, listener: NewListener(&net.TCPAddr{}), changed: bell.New(), conns: map[net.Conn]http.ConnState{}, pause: pauseFirst, none: make(chan struct{})}
 	s.http = http.Server{MaxHeaderBytes: maxHeader, ConnState: s.connState, //nolint:gosec // no ReadHeaderTimeout: a connection is idle before its first request
 		Handler: api.InTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.ContentLength < 0 {
-				_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1.1 always supports it
+				_ = http.NewResponseController(w).EnableFullDuplex()
 			}
 			handler.ServeHTTP(w, r)
 		}))}
@@ -73,8 +69,7 @@ func (s *LinkServer) Dial(ctx context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// Serve answers requests on first and on further connections, which it dials until ctx ends. It blocks until Shutdown
-// or Close is called.
+// Serve answers requests on first and on connections that it dials until ctx ends. It blocks until Shutdown or Close.
 func (s *LinkServer) Serve(ctx context.Context, first net.Conn) {
 	var dials sync.WaitGroup
 	dials.Go(func() {
@@ -85,7 +80,7 @@ func (s *LinkServer) Serve(ctx context.Context, first net.Conn) {
 	dials.Wait()
 }
 
-// Keep sets how many requests the front door may send at once. The server dials missing connections.
+// Keep sets how many requests the front door may send at once.
 func (s *LinkServer) Keep(places int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,24 +88,19 @@ func (s *LinkServer) Keep(places int) {
 	s.signal()
 }
 
-// signal wakes dialMissing if it has work. The caller holds mu.
+// The caller holds mu.
 func (s *LinkServer) signal() {
 	if s.missing() > 0 || s.ending {
-		select {
-		case s.changed <- struct{}{}:
-		default:
-		}
+		s.changed.Ring()
 	}
 }
 
-// missing returns how many connections to dial now: as many should be idle as there are free places, within limits.
 // The caller holds mu.
 func (s *LinkServer) missing() int {
 	idle := min(max(s.places-s.busy, minIdle), MaxIdle)
 	return min(idle-(len(s.conns)-s.busy), maxDials) - s.dialling
 }
 
-// dialMissing dials missing connections until ctx or the server ends.
 func (s *LinkServer) dialMissing(ctx context.Context, dials *sync.WaitGroup) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
@@ -141,7 +131,7 @@ func (s *LinkServer) dialMissing(ctx context.Context, dials *sync.WaitGroup) {
 	}
 }
 
-// dialLater schedules a dial after a pause, so that failures are not repeated in a tight loop. The caller holds mu.
+// The caller holds mu.
 func (s *LinkServer) dialLater() {
 	s.dialling++
 	time.AfterFunc(s.pause, func() {
@@ -156,7 +146,6 @@ func (s *LinkServer) dialLater() {
 	}
 }
 
-// add serves a connection, or closes it if the server is ending.
 func (s *LinkServer) add(c net.Conn) {
 	s.mu.Lock()
 	ending := s.ending
@@ -165,13 +154,12 @@ func (s *LinkServer) add(c net.Conn) {
 	}
 	s.mu.Unlock()
 	if ending {
-		_ = c.Close() // it carries no request
+		_ = c.Close()
 		return
 	}
 	s.listener.Give(c)
 }
 
-// connState is the ConnState hook of the HTTP server.
 func (s *LinkServer) connState(c net.Conn, now http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +187,7 @@ func (s *LinkServer) connState(c net.Conn, now http.ConnState) {
 	s.signal()
 }
 
-// Shutdown stops dialling and blocks until the last request is answered and no connection is left, or ctx ends.
+// Shutdown stops dialling and blocks until the last request is answered, or ctx ends.
 func (s *LinkServer) Shutdown(ctx context.Context) error {
 	s.Retire()
 	late := time.NewTimer(leaveIdle)

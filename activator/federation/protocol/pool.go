@@ -10,26 +10,26 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// wait bounds how long a request waits for an idle connection.
 const wait = 5 * time.Second
 
-// Pool is the front door's side: the connections of one session of an agent. It is safe for concurrent use.
+// Pool is the front door's side of one session's links. It is safe for concurrent use.
 type Pool struct {
 	closed func(net.Conn)
-	long   *http.Transport // for requests that are not simple. It uses a connection once but does not send Connection: close, with which net/http's server would close it while a body is sent
+	long   *http.Transport // without Connection: close, with which net/http's server would close it while a body is sent
 
-	mu      sync.Mutex        // guards the fields below
-	idle    []*localhttp.Conn // the most recently used last
+	mu      sync.Mutex // guards the fields below
+	idle    []*localhttp.Conn
 	retired bool
-	more    chan struct{} // sent to when a connection is idle or the pool is retired; received from by waiters. Capacity one: a receiver sends again if there are more
+	more    bell.Bell // a waiter rings again if there are more
 }
 
 // NewPool returns an empty pool. closed is called once with each connection that has ended.
 func NewPool(closed func(net.Conn)) *Pool {
-	p := &Pool{closed: closed, more: make(chan struct{}, 1)}
+	p := &Pool{closed: closed, more: bell.New()}
 	p.long = &http.Transport{MaxIdleConnsPerHost: -1, DisableCompression: true, MaxResponseHeaderBytes: int64(api.MaxAnswerHeader),
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			c, err := p.takeIdle(ctx)
@@ -41,7 +41,6 @@ func NewPool(closed func(net.Conn)) *Pool {
 	return p
 }
 
-// add makes a connection idle, or closes it.
 func (p *Pool) add(nc net.Conn) error {
 	c := &conn{Conn: nc, closed: func() { p.closed(nc) }}
 	if !p.putIdle(localhttp.NewConn(c, p.putIdle)) {
@@ -51,7 +50,6 @@ func (p *Pool) add(nc net.Conn) error {
 	return nil
 }
 
-// putIdle makes a connection idle. It returns false if the pool is retired or full.
 func (p *Pool) putIdle(c *localhttp.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,19 +57,10 @@ func (p *Pool) putIdle(c *localhttp.Conn) bool {
 		return false
 	}
 	p.idle = append(p.idle, c)
-	p.signal()
+	p.more.Ring()
 	return true
 }
 
-// signal wakes one waiter. The caller holds mu.
-func (p *Pool) signal() {
-	select {
-	case p.more <- struct{}{}:
-	default:
-	}
-}
-
-// nextIdle returns an idle connection, or nil, and reports whether the pool is retired.
 func (p *Pool) nextIdle() (c *localhttp.Conn, retired bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,15 +69,14 @@ func (p *Pool) nextIdle() (c *localhttp.Conn, retired bool) {
 		p.idle = p.idle[:n]
 	}
 	if p.retired || len(p.idle) > 0 {
-		p.signal()
+		p.more.Ring()
 	}
 	return c, p.retired
 }
 
-// errNone means that no connection was available and the agent has not seen the request.
+// errNone means that the agent has not seen the request.
 var errNone = &net.OpError{Op: "dial", Net: "link", Err: errors.New("the agent has no connection for a request")}
 
-// takeIdle returns an idle connection without pending input, and waits for one if there is none.
 func (p *Pool) takeIdle(ctx context.Context) (*localhttp.Conn, error) {
 	var late *time.Timer
 	for {
@@ -115,8 +103,7 @@ func (p *Pool) takeIdle(ctx context.Context) (*localhttp.Conn, error) {
 	}
 }
 
-// RoundTrip implements [http.RoundTripper]: it sends a request to the agent and ignores the URL's host. If no
-// connection is available, the error is a [net.OpError] with Op "dial".
+// RoundTrip ignores the URL's host. Without a connection, the error is a [net.OpError] with Op "dial".
 func (p *Pool) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 	if localhttp.Simple(r) {
 		resp, err = localhttp.RoundTripOver(r, p.takeIdle)
@@ -124,20 +111,19 @@ func (p *Pool) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 		resp, err = p.long.RoundTrip(r)
 	}
 	if err != nil && !errors.Is(err, errNone) && r.Context().Err() == nil {
-		p.closeIdle(false) // a dead agent has lost all of them, which may not be visible here yet: one failure is enough
+		p.closeIdle(false) // a dead agent has lost all of them, which may not show here yet
 	}
 	return resp, err
 }
 
-// Retire closes idle connections now, and the others at the end of their answers. No further request is accepted.
+// Retire closes idle connections now, and the others at the end of their answers.
 func (p *Pool) Retire() { p.closeIdle(true) }
 
-// closeIdle closes the idle connections; with retire, no other is accepted.
 func (p *Pool) closeIdle(retire bool) {
 	p.mu.Lock()
 	idle := p.idle
 	p.idle, p.retired = nil, p.retired || retire
-	p.signal()
+	p.more.Ring()
 	p.mu.Unlock()
 	for _, c := range idle {
 		c.Close()

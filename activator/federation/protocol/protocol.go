@@ -19,67 +19,56 @@ const Method = "/rouse.exchange.v1.Exchange/Control"
 // Protocol is the version of the protocol.
 const Protocol = 3
 
-// Headers of requests on a link.
 const (
-	// HeaderCall identifies one client's request. The request's own ID is chosen by the client and may not be unique.
+	// HeaderCall identifies a client's request, whose own ID the client chooses.
 	HeaderCall = "X-Rouse-Call"
 	// HeaderAttempt orders the attempts of a call: a higher number is later.
-	HeaderAttempt = "X-Rouse-Attempt"
-	// HeaderFunction names the request's function.
+	HeaderAttempt  = "X-Rouse-Attempt"
 	HeaderFunction = "X-Rouse-Function"
 )
 
-// Times of a control stream.
 const (
-	BeatEvery = 500 * time.Millisecond
-	// SilentAfter is the silence after which an agent dials another connection beside the current one.
+	BeatEvery   = 500 * time.Millisecond
 	SilentAfter = time.Second
 	// Lease is how long an agent may begin attempts after it sent a beat that was answered.
-	Lease = 3 * time.Second
-	// DeadAfter is the silence after which either side closes the connection.
+	Lease     = 3 * time.Second
 	DeadAfter = 8 * time.Second
 )
 
-// Limits on one agent's messages.
 const (
-	MaxMessage   = 1 << 20 // bytes of one message
+	MaxMessage   = 1 << 20 // bytes
 	MaxFunctions = 10_000
 	MaxNames     = 64      // of a function that a front door serves
 	MaxReported  = 8 << 20 // bytes of all functions of an agent
 	MaxName      = 253
-	MaxCount     = 1_000_000      // requests or instances
+	MaxCount     = 1_000_000
 	MaxExpected  = 24 * time.Hour // until an instance is awake
-	MaxManifest  = 128 << 10      // bytes of one manifest
+	MaxManifest  = 128 << 10      // bytes
 	MaxPatterns  = 256
-	MaxWakes     = 64   // wake records in one message
-	MaxSpans     = 256  // spans in a record
+	MaxWakes     = 64
+	MaxSpans     = 256
 	MaxWord      = 1024 // bytes of one string in a record
 )
 
 // Up is a message of an agent. Any part may be empty.
 type Up struct {
-	Hello *Hello `json:"hello,omitempty"` // in the first message only
-	// Functions are the changed functions.
+	Hello     *Hello     `json:"hello,omitempty"` // in the first message only
 	Functions []Function `json:"functions,omitempty"`
-	// Complete means that the front door now has all of them.
-	Complete bool `json:"complete,omitempty"`
-	// Beat is the number of a beat, from 1.
-	Beat uint64 `json:"beat,omitempty"`
+	Complete  bool       `json:"complete,omitempty"`
+	Beat      uint64     `json:"beat,omitempty"`
 	// Leaving means that the agent accepts nothing new and finishes its requests.
-	Leaving bool `json:"leaving,omitempty"`
-	// Way is the median round trip of the last beats.
-	Way time.Duration `json:"way,omitempty"`
-	// Accepts says which functions the front door may create in the cluster; nil: unchanged, initially none.
-	Accepts *Accepts `json:"accepts,omitempty"`
-	// Applied answers manifests and removals.
+	Leaving bool          `json:"leaving,omitempty"`
+	Way     time.Duration `json:"way,omitempty"`
+	// Accepts is nil if unchanged, initially none.
+	Accepts *Accepts  `json:"accepts,omitempty"`
 	Applied []Applied `json:"applied,omitempty"`
-	// Doubles counts the attempts that the agent ended because a later attempt of the same call came.
+	// Doubles counts the attempts that a later one of the same call ended.
 	Doubles uint64 `json:"doubles,omitempty"`
-	// Wakes are the cluster's records of wakes whose trace the front door's demand carried.
+	// Wakes are those whose trace the front door's demand carried.
 	Wakes []Wake `json:"wakes,omitempty"`
 }
 
-// Wake is the wire form of an [api.WakeTrace], without the time of day, as clocks differ.
+// Wake is an [api.WakeTrace] without the time of day, as clocks differ.
 type Wake struct {
 	Function api.FunctionName `json:"function"`
 	Instance api.InstanceID   `json:"instance"`
@@ -93,7 +82,7 @@ type Wake struct {
 	Spans    []api.Span       `json:"spans,omitempty"`
 }
 
-// WakeOf returns the wire form of a record, truncated to the limits of a message.
+// WakeOf truncates a record to the limits of a message.
 func WakeOf(o api.WakeTrace) Wake {
 	return Wake{Function: o.Function, Instance: o.Instance, Trace: o.Trace, Root: o.Root, Path: o.Path, By: o.By, Cluster: o.Cluster,
 		Reason: o.Reason[:min(len(o.Reason), MaxWord)], Total: o.Total, Spans: slices.Clone(o.Spans[:min(len(o.Spans), MaxSpans)])}
@@ -107,21 +96,19 @@ func (o Wake) AsTrace() api.WakeTrace {
 
 // Hello introduces an agent.
 type Hello struct {
-	Protocol int `json:"protocol"`
-	// Cluster is its name in the front door's declarations; Agent identifies the agent within the cluster.
-	Cluster string `json:"cluster"`
-	Agent   string `json:"agent"`
-	Version string `json:"version,omitempty"`
-	// Run identifies the process: the same agent name with another Run is another process.
+	Protocol int    `json:"protocol"`
+	Cluster  string `json:"cluster"`
+	Agent    string `json:"agent"`
+	Version  string `json:"version,omitempty"`
+	// Run tells apart processes of the same agent name.
 	Run string `json:"run,omitempty"`
 }
 
 // Accepts says what a cluster accepts from a front door. The zero value accepts nothing.
 type Accepts struct {
-	// Functions are name patterns such as "default/*"; nil: nothing is accepted.
-	Functions []string `json:"functions,omitempty"`
-	// Memory is the most that one instance may have there; nil: unknown.
-	Memory *api.Memory `json:"memory,omitempty"`
+	// Functions are name patterns such as "default/*".
+	Functions []string    `json:"functions,omitempty"`
+	Memory    *api.Memory `json:"memory,omitempty"`
 }
 
 // Matches reports whether a name matches one of the patterns.
@@ -136,43 +123,39 @@ func Matches(patterns []string, name string) bool {
 type Applied struct {
 	Name   api.FunctionName `json:"name"`
 	Number uint64           `json:"number"`
-	// Failed is why it failed; nil: it was applied.
-	Failed *Failure `json:"failed,omitempty"`
+	Failed *Failure         `json:"failed,omitempty"`
 }
 
 // Function is the whole state of one function that an agent serves.
 type Function struct {
 	Name api.FunctionName `json:"name"`
-	// Model and Aliases are the names used by clients. An empty Model removes the function.
+	// Clients use Model and Aliases. An empty Model removes the function.
 	Model   api.ModelName   `json:"model,omitempty"`
 	Aliases []api.ModelName `json:"aliases,omitempty"`
-	// Adapters are the adapters that are loaded, or load on request.
+	// Adapters are loaded, or load on request.
 	Adapters []api.ModelName `json:"adapters,omitempty"`
-	// Kind is the kind of its runtime, which determines its APIs.
-	Kind string `json:"kind,omitempty"`
-	// State is the state of the instance that accepts a request soonest; [api.Gone] if there is none.
+	Kind     string          `json:"kind,omitempty"`
+	// State describes the instance that accepts a request soonest; [api.Gone]: none.
 	State api.State `json:"state"`
-	// Expected is the estimated time until an instance is awake; 0: one is, or the time is unknown.
+	// Expected is 0 if an instance is awake, or the time is unknown.
 	Expected time.Duration `json:"expected,omitempty"`
-	// Places is how many requests this front door may have there at once.
+	// Places is how many requests this front door may have there.
 	Places int `json:"places"`
-	// Waits is how many more may wait there for their turn; 0 while nobody else has requests there.
+	// Waits is how many more may wait there; 0 while nobody else has requests there.
 	Waits int `json:"waits,omitempty"`
-	// Running and Waiting count the requests there, from all senders.
+	// Running and Waiting are from all senders.
 	Running int `json:"running,omitempty"`
 	Waiting int `json:"waiting,omitempty"`
-	// Concurrency is how many requests one instance runs, MaxScale how many instances there may be; 0: unbounded.
-	Concurrency int `json:"concurrency,omitempty"`
-	MaxScale    int `json:"maxScale,omitempty"`
-	// About describes the model; nil: no instance does.
-	About *api.ModelFacts `json:"about,omitempty"`
-	// Applied means that this front door had it created and may have it removed.
-	Applied bool `json:"applied,omitempty"`
-	// Failed is why it cannot start now, for clients; nil: no known obstacle.
-	Failed *Failure `json:"failed,omitempty"`
+	// A MaxScale of 0 is unbounded.
+	Concurrency int             `json:"concurrency,omitempty"`
+	MaxScale    int             `json:"maxScale,omitempty"`
+	About       *api.ModelFacts `json:"about,omitempty"`
+	// Applied means that this front door had it created.
+	Applied bool     `json:"applied,omitempty"`
+	Failed  *Failure `json:"failed,omitempty"`
 }
 
-// Size returns the bytes of a function: of its texts, and what it takes besides them.
+// Size returns the bytes of a function in memory.
 func (f *Function) Size() int {
 	n := 512 + len(f.Name) + len(f.Model) + len(f.Kind)
 	for _, name := range slices.Concat(f.Aliases, f.Adapters) {
@@ -200,42 +183,36 @@ type Failure struct {
 
 // Down is a message of a front door. Any part may be empty.
 type Down struct {
-	Welcome *Welcome `json:"welcome,omitempty"` // in the first message only
-	// Beat answers the agent's beat with that number.
-	Beat uint64 `json:"beat,omitempty"`
-	// Demand is the current demand for functions whose demand changed.
-	Demand []api.Demand `json:"demand,omitempty"`
-	// Apply is a function that the cluster is to have, or no longer needs. Orders are executed in the order in which they
-	// were sent.
-	Apply *Manifest `json:"apply,omitempty"`
-	// Refused lists functions of the agent that the front door does not accept, with reasons, for people.
+	Welcome *Welcome     `json:"welcome,omitempty"` // in the first message only
+	Beat    uint64       `json:"beat,omitempty"`
+	Demand  []api.Demand `json:"demand,omitempty"`
+	// Apply is a function that the cluster is to have, or no longer needs.
+	Apply   *Manifest `json:"apply,omitempty"`
 	Refused []Refusal `json:"refused,omitempty"`
-	// GoAway means that the front door ends: the agent moves to another one and finishes its requests here.
+	// GoAway means that the front door ends: the agent finishes its requests.
 	GoAway bool `json:"goAway,omitempty"`
 }
 
 // Welcome answers a Hello.
 type Welcome struct {
-	Front string `json:"front"` // the front door's name
-	// Owner is the name under which it owns the functions that it created. Front doors that share their declarations
-	// share it and have certificates for the same names. Empty: Front.
+	Front string `json:"front"`
+	// Owner owns the functions that the front door created; empty: Front. Front doors that share it have certificates for the
+	// same names.
 	Owner   string `json:"owner,omitempty"`
 	Session string `json:"session"`
-	// Secret authenticates links to this session ([link.Hello]).
-	Secret string `json:"secret"`
-	// Fronts are the addresses of all front doors, host:port, including this one.
+	// Secret authenticates links to this session.
+	Secret string   `json:"secret"`
 	Fronts []string `json:"fronts,omitempty"`
 }
 
-// Manifest is a function that a cluster is to have, as declared at the front door. Without YAML the front door had it
-// created and no longer needs it.
+// Manifest is a function that a cluster is to have; without YAML, no longer.
 type Manifest struct {
 	Name   api.FunctionName `json:"name"`
 	Number uint64           `json:"number"`
 	YAML   string           `json:"yaml,omitempty"`
 }
 
-// Refusal says which function is not accepted, and why.
+// Refusal says why a function is not accepted.
 type Refusal struct {
 	Function api.FunctionName `json:"function"`
 	Reason   string           `json:"reason"`
@@ -286,7 +263,7 @@ func validWake(o *Wake) error {
 	return nil
 }
 
-// Validate checks a message from an untrusted sender. It bounds what a receiver stores.
+// Validate checks a message from an untrusted sender.
 func (d *Down) Validate() error {
 	switch m := d.Apply; {
 	case m == nil:
@@ -307,7 +284,7 @@ func FailureOf(err error) *Failure {
 // AsError returns the failure as an error.
 func (f *Failure) AsError() *api.Error {
 	status := f.Status
-	if status < http.StatusBadRequest || status > 599 { // the agent chose the status, and a client will see it
+	if status < http.StatusBadRequest || status > 599 { // an agent chose it, and a client will see it
 		status = http.StatusServiceUnavailable
 	}
 	e := api.Errorf(status, f.Code, "%s", f.Message)
@@ -315,7 +292,7 @@ func (f *Failure) AsError() *api.Error {
 	return e
 }
 
-// Validate returns an error for the first invalid field, with the expected value.
+// Validate returns an error for the first invalid field.
 func (h *Hello) Validate() error {
 	switch {
 	case h.Protocol != Protocol:
@@ -332,7 +309,7 @@ func (h *Hello) Validate() error {
 	return nil
 }
 
-// Validate returns an error for the first invalid field, with the expected value.
+// Validate returns an error for the first invalid field.
 func (f *Function) Validate() error {
 	if f.Name == "" || len(f.Name) > 2*MaxName+1 || strings.ContainsFunc(string(f.Name), unicode.IsControl) {
 		return errors.New("protocol: a function has no name, one that is too long, or one with control characters")

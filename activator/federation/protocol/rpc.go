@@ -34,7 +34,7 @@ var stream = grpc.StreamDesc{
 
 var service = grpc.ServiceDesc{ServiceName: "rouse.exchange.v1.Exchange", HandlerType: (*Server)(nil), Streams: []grpc.StreamDesc{stream}}
 
-// NewServer returns a gRPC server with only s, within the limits of this package. Its Stop waits until the calls of s have returned.
+// NewServer returns a gRPC server with only s. Its Stop waits for the calls of s.
 func NewServer(s Server, options ...grpc.ServerOption) *grpc.Server {
 	g := grpc.NewServer(append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(MaxMessage), grpc.MaxConcurrentStreams(16), grpc.MaxHeaderListSize(64 << 10), grpc.WaitForHandlers(true),
@@ -53,27 +53,23 @@ func Open(ctx context.Context, conn *grpc.ClientConn) (ClientStream, error) {
 	return &grpc.GenericClientStream[Up, Down]{ClientStream: s}, nil
 }
 
-// codec encodes messages as JSON: application/grpc+json.
 type codec struct{}
 
 func init() { encoding.RegisterCodec(codec{}) }
 
-// Name implements [encoding.Codec].
 func (codec) Name() string { return "json" }
 
-// Marshal implements [encoding.Codec].
 func (codec) Marshal(v any) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// Unmarshal implements [encoding.Codec]. Messages get into logs and terminals, so it replaces characters that control
-// these.
+// Unmarshal implements [encoding.Codec]. It replaces characters that control terminals, because messages get into logs.
 func (codec) Unmarshal(data []byte, v any) error {
 	return json.Unmarshal(legible(data), v)
 }
 
-// legible returns JSON with U+FFFD for each control character except tabs and line ends, and for characters that
-// change the direction of text.
+// legible returns JSON with U+FFFD for control characters except tabs and line ends, and for characters that change the
+// direction of text.
 func legible(data []byte) []byte {
 	directs := func(r rune) bool {
 		return unicode.IsControl(r) && r != '\t' && r != '\n' && r != '\r' || unicode.Is(unicode.Bidi_Control, r)

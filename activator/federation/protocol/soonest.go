@@ -7,8 +7,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Soonest returns the state of the instance that can accept a request soonest, and the time until it is awake; 0:
-// unknown, or it is awake. If no instance is awake, asleep, or between the two, the state is gone.
+// Soonest returns the state of the instance that can accept a request soonest, or gone, and the time until it is awake; 0:
+// it is, or the time is unknown.
 func Soonest(list []api.InstanceStatus, now time.Time) (state api.State, expected time.Duration) {
 	order := []api.State{api.Awake, api.Starting, api.Asleep, api.Draining}
 	state, best := api.Gone, len(order)

@@ -15,20 +15,18 @@ type Body interface {
 	io.ReaderAt
 }
 
-// body reads pieces. Sequential reading takes one request per piece; random access takes one per block, and caches
-// the last few blocks.
+// body reads pieces: sequentially with one request per piece, at random with one per block.
 type body struct {
 	s      *Store
 	keys   []string
-	starts []int64 // of the pieces, then the end
-	at     int64   // the offset of the next Read
+	starts []int64
+	at     int64
 	in     io.ReadCloser
 
 	mu     sync.Mutex // guards blocks
-	blocks []block    // the most recent ones, the newest last
+	blocks []block    // the last used ones, the newest last
 }
 
-// block is a cached part of a body.
 type block struct {
 	at   int64
 	text []byte
@@ -39,7 +37,6 @@ const (
 	mostBlocks = 4
 )
 
-// openBody returns a body. It reads nothing yet.
 func (s *Store) openBody(owner, id string, pieces []Piece) *body {
 	b := &body{s: s, starts: []int64{0}}
 	for _, p := range pieces {
@@ -51,7 +48,7 @@ func (s *Store) openBody(owner, id string, pieces []Piece) *body {
 
 func (b *body) size() int64 { return b.starts[len(b.starts)-1] }
 
-// piece returns the piece with a byte of the body, and the offset in it.
+// piece returns the piece with a byte of the body, and the byte's offset in it.
 func (b *body) piece(at int64) (n int, in int64) {
 	n, found := slices.BinarySearch(b.starts, at)
 	if !found {
@@ -63,7 +60,6 @@ func (b *body) piece(at int64) (n int, in int64) {
 	return n, at - b.starts[n]
 }
 
-// ReadAt implements [io.ReaderAt].
 func (b *body) ReadAt(p []byte, at int64) (n int, err error) {
 	if at < 0 {
 		return 0, errors.New("read a body: the place is negative")
@@ -92,7 +88,6 @@ func (b *body) ReadAt(p []byte, at int64) (n int, err error) {
 	return n, nil
 }
 
-// block returns the block around an offset, and its start.
 func (b *body) block(at int64) (text []byte, from int64, err error) {
 	k, in := b.piece(at)
 	in -= in % blockBytes
@@ -118,10 +113,9 @@ func (b *body) block(at int64) (text []byte, from int64, err error) {
 	return text, from, nil
 }
 
-// mostResumed bounds how often a read is resumed after its connection was cut.
+// mostResumed bounds how often a read resumes after its connection was cut.
 const mostResumed = 5
 
-// Read implements [io.Reader].
 func (b *body) Read(p []byte) (n int, err error) {
 	for tries := 0; ; tries++ {
 		if b.at >= b.size() {
@@ -139,7 +133,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 		n, err = b.in.Read(p[:min(int64(len(p)), b.starts[k+1]-b.at)])
 		b.at += int64(n)
 		if err != nil || b.at == b.starts[k+1] {
-			_ = b.in.Close() // the needed part was read
+			_ = b.in.Close()
 			b.in = nil
 		}
 		switch {
@@ -151,7 +145,6 @@ func (b *body) Read(p []byte) (n int, err error) {
 	}
 }
 
-// Seek implements [io.Seeker].
 func (b *body) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
@@ -163,32 +156,29 @@ func (b *body) Seek(offset int64, whence int) (int64, error) {
 		return 0, errors.New("seek in a body: the place is negative")
 	}
 	if b.in != nil && offset != b.at {
-		_ = b.in.Close() // it was only read
+		_ = b.in.Close()
 		b.in = nil
 	}
 	b.at = offset
 	return offset, nil
 }
 
-// Close implements [io.Closer].
 func (b *body) Close() error {
 	if b.in != nil {
-		_ = b.in.Close() // it was only read
+		_ = b.in.Close()
 		b.in = nil
 	}
 	return nil
 }
 
-// small is a body in memory.
 type small struct{ *bytes.Reader }
 
-// Close implements [io.Closer].
 func (small) Close() error { return nil }
 
-// readAhead is the largest body that is read whole when it is opened, in bytes.
+// readAhead is the largest body that is read when it is opened.
 const readAhead = 1 << 20
 
-// openPiece opens a body of one piece. A small one is read at once, so that later reads can't fail.
+// openPiece opens a body of one piece. Later reads of a small one can't fail.
 func (s *Store) openPiece(owner, id string, p Piece) (Body, error) {
 	if p.Bytes > readAhead {
 		return s.openBody(owner, id, []Piece{p}), nil
@@ -200,7 +190,6 @@ func (s *Store) openPiece(owner, id string, p Piece) (Body, error) {
 	return small{bytes.NewReader(raw)}, nil
 }
 
-// readBody reads a body of one piece.
 func (s *Store) readBody(owner, id string, p Piece) ([]byte, error) {
 	if p.Bytes == 0 {
 		return nil, nil
@@ -209,7 +198,6 @@ func (s *Store) readBody(owner, id string, p Piece) ([]byte, error) {
 	return raw, err
 }
 
-// writeBody writes a body of one piece.
 func (s *Store) writeBody(owner, id string, p Piece, text []byte) error {
 	if p.Bytes == 0 {
 		return nil

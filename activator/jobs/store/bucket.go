@@ -8,28 +8,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
+	mrand "math/rand/v2"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// Bucket keeps objects in an S3 bucket, for any number of processes. The service must support conditional writes:
-// If-None-Match: * to create an object, If-Match to replace one. The first operation that the service answers checks
-// this. It also reports permanent errors, such as a missing bucket.
-//
-// An attempt without an answer is repeated. If a write may have happened, the object is read and its body compared.
+// Bucket keeps objects in an S3 bucket, for any number of processes. The service must support conditional writes; the first
+// operation that it answers checks this. If a write may have happened, the object is read and compared.
 type Bucket struct {
 	cfg    Config
 	prefix string
 	bucket *s3.Bucket
 
-	closing context.Context // of all requests; ended by Close
+	closing context.Context
 	close   context.CancelFunc
-	silent  atomic.Bool // the service did not answer the last request
+	silent  atomic.Bool
 	checked Gate
 }
 
@@ -58,7 +56,7 @@ func IsName(text, others string) bool {
 	return true
 }
 
-// OpenBucket opens a bucket. It sends no request.
+// OpenBucket sends no request.
 func OpenBucket(cfg Config) (*Bucket, error) {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 15*time.Second)
 	cfg.Try = cmp.Or(cfg.Try, 5*time.Second)
@@ -88,10 +86,9 @@ func (b *Bucket) Shared() bool { return true }
 // Room implements [Objects].
 func (b *Bucket) Room(int64) error { return nil }
 
-// ErrConditions is the error for a service without conditional writes.
+// ErrConditions means that a service has no conditional writes.
 var ErrConditions = errors.New("it does not write under conditions (If-None-Match and If-Match of PutObject), without which two activators would overwrite each other's records")
 
-// check checks that the bucket can be used.
 func (b *Bucket) check() error {
 	err := b.repeat(0, func(ctx context.Context, _ bool) error {
 		key := b.prefix + "probe/" + rand.Text()
@@ -111,7 +108,6 @@ func (b *Bucket) check() error {
 	return fmt.Errorf("the store %s can't be used%s: %w", b.cfg.At, as, err)
 }
 
-// conditions writes an object under conditions that hold and others that fail.
 func (b *Bucket) conditions(ctx context.Context, key string) error {
 	etag := ""
 	for _, c := range []struct {
@@ -139,11 +135,10 @@ func (b *Bucket) conditions(ctx context.Context, key string) error {
 	return nil
 }
 
-// attemptBytes is the assumed minimum rate of transfers, in bytes per second.
+// attemptBytes is the assumed least rate of transfers, in bytes per second.
 const attemptBytes = 1 << 20
 
-// try checks the bucket, and repeats an operation that transfers so many bytes. A refusal counts as unavailable until
-// someone fixes it.
+// In try, a refusal counts as unavailable until someone fixes it.
 func (b *Bucket) try(bytes int64, do func(ctx context.Context, again bool) error) error {
 	if err := b.checked.Pass(b.check); err != nil {
 		return err
@@ -159,12 +154,11 @@ func (b *Bucket) try(bytes int64, do func(ctx context.Context, again bool) error
 	return err
 }
 
-// repeat repeats an operation as long as another attempt may help, for up to [Config.Timeout]. Then the error is
-// [ErrUnavailable]. again is false for the first attempt.
+// repeat returns [ErrUnavailable] once no other attempt fits in [Config.Timeout].
 func (b *Bucket) repeat(bytes int64, do func(ctx context.Context, again bool) error) error {
 	each := b.cfg.Try + time.Duration(bytes/attemptBytes)*time.Second
 	end := time.Now().Add(max(b.cfg.Timeout, each))
-	if b.silent.Load() { // it did not answer a moment ago: don't keep the caller waiting
+	if b.silent.Load() { // don't keep the caller waiting
 		end = time.Now()
 	}
 	wait := 50 * time.Millisecond
@@ -180,18 +174,11 @@ func (b *Bucket) repeat(bytes int64, do func(ctx context.Context, again bool) er
 			b.silent.Store(true)
 			return fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
-		jitter, _ := rand.Int(rand.Reader, big.NewInt(int64(wait))) // never fails
-		t := time.NewTimer(wait/2 + time.Duration(jitter.Int64()))
-		select {
-		case <-t.C:
-		case <-b.closing.Done():
-			t.Stop()
-		}
+		_ = bell.Sleep(b.closing, wait/2+mrand.N(wait)) // the next attempt fails if b is closed
 		wait = min(2*wait, 2*time.Second)
 	}
 }
 
-// lasting reports whether an error is permanent.
 func lasting(err error) bool {
 	var status *s3.StatusError
 	switch {
@@ -218,7 +205,7 @@ func (b *Bucket) Put(key string, body []byte, when Condition) (version string, e
 		if !again {
 			return ErrChanged
 		}
-		// An earlier attempt, whose answer was lost, may have written it, and others may have changed that since.
+		// The lost answer of an earlier attempt may have been a success, and others may have changed the object since.
 		now, tag, err := b.read(ctx, key, 0, 0)
 		if errors.Is(err, s3.ErrNotFound) || err == nil && !bytes.Equal(now, body) {
 			return errUnsure
@@ -229,7 +216,6 @@ func (b *Bucket) Put(key string, body []byte, when Condition) (version string, e
 	return version, err
 }
 
-// errUnsure is the error of a write whose answer was lost.
 var errUnsure = fmt.Errorf("%w: the object was changed, perhaps by this write first", ErrUnavailable)
 
 var errShort = errors.New("the object is too short")
@@ -256,19 +242,17 @@ func (b *Bucket) Get(key string, from, n int64) (body []byte, version string, er
 	return body, version, err
 }
 
-// stream is an open download.
 type stream struct {
 	io.ReadCloser
 	cancel context.CancelFunc
 }
 
-// Close implements [io.Closer].
 func (s *stream) Close() error {
 	s.cancel()
 	return s.ReadCloser.Close()
 }
 
-// Open implements [Objects]. Closing the bucket ends it.
+// Open implements [Objects]. Closing the bucket ends the stream.
 func (b *Bucket) Open(key string, from int64) (in io.ReadCloser, err error) {
 	err = b.try(0, func(attempt context.Context, _ bool) error {
 		ctx, cancel := context.WithCancel(b.closing)

@@ -8,22 +8,21 @@ import (
 	"time"
 )
 
-// Claim is the right to work on a job, until another claim follows: from then on every method returns ErrFenced. It
-// belongs to one goroutine.
+// Claim is the right to work on a job until another claim follows; then every method returns ErrFenced. It belongs to one
+// goroutine.
 type Claim struct {
 	s       *Store
-	job     *Job   // as known to the claim
-	version string // of the record
-	unsure  bool   // a write of it, by this claim or another, may have happened
-	ended   bool   // the job has ended, or another claim has followed, or the claim is closed
+	job     *Job
+	version string
+	unsure  bool // a write of the record may have happened
+	ended   bool
 
-	pieces  int       // the number of pieces, or answers, that this claim has begun
-	tails   [2][]byte // the content of the last pieces, if they are this claim's
-	retried bool      // results of the last Record may have been recorded
+	pieces  int
+	tails   [2][]byte // the last pieces, if they are this claim's
+	retried bool      // the last Record may have recorded results
 }
 
-// Claim claims a job for working on it. [Claim.Close] ends the claim. ErrState: the job has ended. ErrHeld: another
-// works on it; with take, the job is taken from that one instead.
+// Claim claims a job. ErrState: the job has ended. ErrHeld: another works on it; take takes the job from that one.
 func (s *Store) Claim(owner, id string, take bool) (*Claim, error) {
 	if err := s.members.join(); err != nil {
 		return nil, err
@@ -44,7 +43,7 @@ func (s *Store) Claim(owner, id string, take bool) (*Claim, error) {
 		return nil
 	})
 	if errors.Is(err, ErrState) {
-		s.forgetHints(owner, id) // the member that ended it may not have deleted them
+		s.forgetHints(owner, id) // its last holder may not have
 	}
 	if err != nil {
 		s.members.dropClaim(id)
@@ -66,7 +65,7 @@ func (s *Store) Claim(owner, id string, take bool) (*Claim, error) {
 // Job returns the record as known to the claim.
 func (c *Claim) Job() Job { return *c.job }
 
-// LinesDone returns the lines of a batch that are done.
+// LinesDone returns a batch's lines with a result.
 func (c *Claim) LinesDone() map[int]bool {
 	done := map[int]bool{}
 	for line := range 8 * len(c.job.Lines) {
@@ -77,7 +76,7 @@ func (c *Claim) LinesDone() map[int]bool {
 	return done
 }
 
-// Close ends the claim; another may follow.
+// Close lets another claim follow.
 func (c *Claim) Close() {
 	if c.ended {
 		return
@@ -93,7 +92,6 @@ func (c *Claim) Close() {
 	}
 }
 
-// changeHint replaces a hint about the claim, which only other members need.
 func (c *Claim) changeHint(before, after string) {
 	if !c.s.objects.Shared() {
 		return
@@ -105,7 +103,6 @@ func (c *Claim) changeHint(before, after string) {
 
 func (c *Claim) key() string { return keyOf(kindJob, c.job.Owner, c.job.ID) }
 
-// markLost ends a claim that does not count any more.
 func (c *Claim) markLost() error {
 	c.ended, c.tails = true, [2][]byte{}
 	c.s.members.dropClaim(c.job.ID)
@@ -121,7 +118,6 @@ func (j *Job) clone() *Job {
 	return &c
 }
 
-// rereadRecord reads the record after a write that may have happened.
 func (c *Claim) rereadRecord() error {
 	j, version, err := read[Job](c.s, c.key())
 	switch {
@@ -136,8 +132,8 @@ func (c *Claim) rereadRecord() error {
 	return nil
 }
 
-// Change changes the record under the claim's epoch. If cancellation was requested meanwhile, the record has that
-// state before do is called. After an error the claim's copy is unchanged, or is read again before the next change.
+// Change changes the record under the claim's epoch. do may be called several times, and sees a cancellation. After an error
+// nothing has changed, or the next call finds out.
 func (c *Claim) Change(do func(*Job) error) error {
 	if c.ended {
 		return ErrFenced
@@ -164,9 +160,8 @@ func (c *Claim) Change(do func(*Job) error) error {
 	return changing(c.job.ID)
 }
 
-// Record adds results to a batch. After nil all of them are durable, each line once. After an error none counts. After
-// ErrUnavailable, call it again with the same results, optionally followed by others. ErrFenced: another has the
-// batch, or a line already has a result.
+// Record adds results to a batch, each line once. After an error none counts. After ErrUnavailable, call it again with the
+// same results, and perhaps others. ErrFenced: another has the batch, or a line already has a result.
 func (c *Claim) Record(results []Result) error {
 	if err := c.record(results); err != nil {
 		return fmt.Errorf("record %d lines of %s: %w", len(results), c.job.ID, err)
@@ -215,7 +210,6 @@ func (c *Claim) record(all []Result) error {
 	return err
 }
 
-// unrecorded returns the results that the last Record has not recorded, and their texts for both files.
 func (c *Claim) unrecorded(all []Result) (results []Result, texts [2][]byte) {
 	for _, r := range all {
 		if c.retried && c.job.lineDone(r.Line) { // under this epoch nobody else records lines
@@ -231,14 +225,12 @@ func (c *Claim) unrecorded(all []Result) (results []Result, texts [2][]byte) {
 	return results, texts
 }
 
-// made is a piece that was written and is in no record yet.
 type made struct {
 	Piece
-	text     []byte // the piece's content, if more may be appended
-	replaces string // the piece whose content it begins with; empty: none
+	text     []byte // nil: nothing may be appended
+	replaces string // whose content it begins with
 }
 
-// writePieces writes texts as pieces; a small last piece is rewritten with the text appended.
 func (c *Claim) writePieces(texts [2][]byte) (all [2]made, err error) {
 	for k, text := range texts {
 		if len(text) == 0 {
@@ -262,7 +254,6 @@ func (c *Claim) writePieces(texts [2][]byte) (all [2]made, err error) {
 	return all, nil
 }
 
-// addResults marks lines as done, and adds their pieces.
 func addResults(j *Job, results []Result, texts [2][]byte, made [2]made) error {
 	if !j.Sealed.IsZero() || j.Done() {
 		return ErrFenced
@@ -287,7 +278,7 @@ func addResults(j *Job, results []Result, texts [2][]byte, made [2]made) error {
 	return nil
 }
 
-// Finish ends a batch with a status and creates its output files. It can be called again after an error.
+// Finish ends a batch and creates its output files. It can be called again after an error.
 func (c *Claim) Finish(status string, faults []Fault) error {
 	if c.job.Done() && !c.unsure {
 		return nil
@@ -307,7 +298,6 @@ func (c *Claim) Finish(status string, faults []Fault) error {
 	return nil
 }
 
-// endBatch ends a batch that is sealed.
 func (c *Claim) endBatch() error {
 	for _, f := range c.job.outputs(c.s.cfg.Keep) {
 		_, err := put(c.s, keyOf(kindFile, f.Owner, f.ID), Condition{Absent: true}, &f)
@@ -331,18 +321,16 @@ func (c *Claim) endBatch() error {
 	return nil
 }
 
-// markEnded marks a job as ended.
 func (j *Job) markEnded(at time.Time, keep time.Duration) {
 	j.Ended, j.Expires, j.Holder = at, at.Add(keep), ""
 }
 
-// forgetEnded ends the claim of a job that has ended.
 func (c *Claim) forgetEnded() {
 	_ = c.markLost()
 	c.s.forgetHints(c.job.Owner, c.job.ID)
 }
 
-// forgetPieces deletes a batch's unused pieces: those of attempts that did not count.
+// forgetPieces deletes those of attempts that did not count.
 func (c *Claim) forgetPieces() {
 	s, j := c.s, c.job
 	kept := map[string]bool{}
@@ -362,13 +350,11 @@ func (c *Claim) forgetPieces() {
 	}
 }
 
-// Answer ends a request with its answer. After an error there is none, unless it is ErrUnavailable: call it again.
-// ErrFenced means that no one waits for this one.
+// Answer ends a request. After an error there is no answer, unless it is ErrUnavailable: call it again.
 func (c *Claim) Answer(code int, header http.Header, body []byte) error {
 	return c.writeAnswer(body, func(j *Job) { j.Code, j.AnswerHeader = code, header })
 }
 
-// writeAnswer writes the body of an answer, and ends the job.
 func (c *Claim) writeAnswer(body []byte, do func(*Job)) error {
 	if c.ended {
 		return ErrFenced
@@ -394,7 +380,7 @@ func (c *Claim) writeAnswer(body []byte, do func(*Job)) error {
 	}
 	if err != nil && !errors.Is(err, errAnswered) {
 		c.s.release(owner, use{bytes: n})
-		if errors.Is(err, ErrFenced) { // no record names it
+		if errors.Is(err, ErrFenced) {
 			c.s.forget(dataKey(owner, c.job.ID, out.Name))
 		}
 		return err

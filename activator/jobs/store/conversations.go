@@ -7,7 +7,7 @@ import (
 )
 
 // A conversation is a job that ended when it was created. [Response.Previous] is its last turn: a response that only
-// conversations use, and that goes on from the turn before. So a stored response may be deleted without its conversation.
+// conversations use, and that continues from the turn before.
 const (
 	PrefixConversation = "conv_"
 	prefixTurn         = "turn_"
@@ -36,7 +36,6 @@ func (s *Store) SetMetadata(owner, id string, metadata map[string]string) (Job, 
 	})
 }
 
-// changeConversation changes a conversation that was not deleted.
 func (s *Store) changeConversation(owner, id string, do func(c *Job) error) (Job, error) {
 	c, _, err := s.changeJob(owner, id, func(c *Job) error {
 		if !time.Now().Before(c.Expires) {
@@ -50,8 +49,8 @@ func (s *Store) changeConversation(owner, id string, do func(c *Job) error) (Job
 	return *c, nil
 }
 
-// AddTurn appends a turn, and keeps the conversation as long as the turn. Turns that are added at the same time follow each
-// other. ErrNotFound: there is no such conversation. An error of fits, which gets each turn that it is to follow, is returned; nil: any turn.
+// AddTurn appends a turn. Turns that are added at the same time follow each other. fits, if not nil, may refuse each turn
+// that the new one would follow.
 func (s *Store) AddTurn(owner, conversation string, input, answer []byte, fits func(last string) error) (id string, err error) {
 	c, before, err := s.turnsOf(owner, conversation)
 	if err != nil {
@@ -88,7 +87,6 @@ func (s *Store) AddTurn(owner, conversation string, input, answer []byte, fits f
 	return id, err
 }
 
-// turnsOf returns a conversation, and the ids of its turns, the last one first.
 func (s *Store) turnsOf(owner, conversation string) (c Job, ids []string, err error) {
 	for range mostConflicts {
 		if c, err = s.Job(owner, conversation); err != nil {
@@ -100,26 +98,24 @@ func (s *Store) turnsOf(owner, conversation string) (c Job, ids []string, err er
 			t, err = s.Job(owner, at)
 			ids, at = append(ids, at), t.Previous
 		}
-		if !errors.Is(err, ErrNotFound) { // else the turns were just replaced
+		if !errors.Is(err, ErrNotFound) { // the turns were not just replaced
 			return c, ids, err
 		}
 	}
 	return c, nil, changing(conversation)
 }
 
-// setLastTurn sets a conversation's last turn to the one that next returns for the present one.
 func (s *Store) setLastTurn(owner, conversation string, next func(last string) (string, error)) error {
 	_, err := s.changeConversation(owner, conversation, func(c *Job) (err error) {
 		c.Previous, err = next(c.Previous)
-		// Its turns may be kept shorter than requested, by this: see prolong.
+		// prolong may keep the turns this much shorter.
 		c.Expires = time.Now().Add(s.cfg.Keep - s.cfg.Keep/30)
 		return err
 	})
 	return err
 }
 
-// ReplaceTurns replaces all turns of a conversation by one with the input, if its last turn is still last; else the error is
-// ErrState.
+// ReplaceTurns replaces all turns of a conversation by one. ErrState: last is no longer the last turn.
 func (s *Store) ReplaceTurns(owner, conversation, last string, input []byte) error {
 	id, now := s.ids.next(prefixTurn)
 	turn := Job{ID: id, Owner: owner, Created: now, Status: Completed}
@@ -138,7 +134,7 @@ func (s *Store) ReplaceTurns(owner, conversation, last string, input []byte) err
 	return s.deleteTurns(owner, last)
 }
 
-// DeleteConversation deletes a conversation with its turns. It ends the conversation first, so that nothing is added meanwhile.
+// DeleteConversation expires the conversation before its turns: nothing is added meanwhile.
 func (s *Store) DeleteConversation(owner, id string) error {
 	c, err := s.changeConversation(owner, id, func(c *Job) error {
 		c.Expires = time.Now()
@@ -153,7 +149,6 @@ func (s *Store) DeleteConversation(owner, id string) error {
 	return err
 }
 
-// deleteTurns deletes a turn and those before it.
 func (s *Store) deleteTurns(owner, id string) error {
 	for id != "" {
 		t, err := s.Job(owner, id)

@@ -18,7 +18,7 @@ type File struct {
 	Created       time.Time
 	Expires       time.Time
 
-	Of     string // the prefix of the pieces: the file's own id, or the batch's
+	Of     string
 	Pieces []Piece
 }
 
@@ -27,11 +27,10 @@ func (f *File) Hidden() bool { return f.Purpose == MessagesInput || f.Purpose ==
 
 // Query selects a part of a list.
 type Query struct {
-	// After is the id of the last one seen; empty: from the beginning. If it does not exist, the error is ErrNotFound.
+	// After is the last id seen. ErrNotFound: there is no such id.
 	After string
-	// Limit bounds the number of results. A list may have fewer, though others follow.
-	Limit int
-	// Oldest sorts the oldest first; otherwise the newest are.
+	// A list may have fewer than Limit, though others follow.
+	Limit  int
 	Oldest bool
 }
 
@@ -41,12 +40,12 @@ type Upload struct {
 	owner string
 	id    string
 	n     int64
-	text  []byte // of the next piece
+	text  []byte
 	done  []Piece
 	err   error
 }
 
-// NewUpload begins to write a file. [Upload.Commit] or [Upload.Discard] ends it.
+// NewUpload begins a file. [Upload.Commit] or [Upload.Discard] ends it.
 func (s *Store) NewUpload(owner string) (*Upload, error) {
 	if err := s.prepare(); err != nil {
 		return nil, err
@@ -58,7 +57,7 @@ func (s *Store) NewUpload(owner string) (*Upload, error) {
 	return &Upload{s: s, owner: owner, id: id}, nil
 }
 
-// Write implements [io.Writer]. The error wraps [ErrFull] if there is no room.
+// Write implements [io.Writer]. [ErrFull]: there is no room.
 func (u *Upload) Write(p []byte) (n int, err error) {
 	for len(p) > 0 && u.err == nil {
 		part := p[:min(len(p), u.s.cfg.Piece-len(u.text))]
@@ -85,7 +84,7 @@ func (u *Upload) flush() error {
 // Bytes returns the number of bytes written.
 func (u *Upload) Bytes() int64 { return u.n }
 
-// Commit creates the file. keep is how long it is kept; 0: the store's default. After an error there is no file.
+// Commit creates the file, for keep; 0: the default. After an error there is no file.
 func (u *Upload) Commit(name, purpose string, keep time.Duration) (File, error) {
 	if u.err == nil && len(u.text) > 0 {
 		u.err = u.flush()
@@ -135,7 +134,7 @@ func (s *Store) OpenFile(owner, id string) (Body, File, error) {
 	return s.openBody(owner, f.Of, f.Pieces), f, nil
 }
 
-// Files lists an owner's files, of one purpose if given. more reports whether others follow.
+// Files lists an owner's files, of a purpose if not empty. more reports whether others follow.
 func (s *Store) Files(owner, purpose string, q Query) (all []File, more bool, err error) {
 	now := time.Now()
 	return page(s, keyOf(kindFile, owner, ""), "", q, func(f *File) bool {
@@ -143,8 +142,7 @@ func (s *Store) Files(owner, purpose string, q Query) (all []File, more bool, er
 	})
 }
 
-// DeleteFile deletes a file, unless a batch still reads it (ErrInUse). A batch that is created with the file meanwhile
-// fails because its input does not exist.
+// DeleteFile returns ErrInUse if a batch still reads the file. One that is created meanwhile fails for want of its input.
 func (s *Store) DeleteFile(owner, id string) error {
 	f, _, err := find[File](s, kindFile, owner, id)
 	if err != nil {
@@ -158,7 +156,6 @@ func (s *Store) DeleteFile(owner, id string) error {
 	return s.dropFile(owner, f)
 }
 
-// dropFile deletes an unused file.
 func (s *Store) dropFile(owner string, f *File) error {
 	if err := s.objects.Delete(keyOf(kindFile, owner, f.ID)); err != nil {
 		return err
@@ -170,7 +167,6 @@ func (s *Store) dropFile(owner string, f *File) error {
 	return nil
 }
 
-// isInput reports whether an unfinished batch reads a file.
 func (s *Store) isInput(owner, file string) (bool, error) {
 	hints, err := s.objects.List("open/" + ownerKey(owner) + "/")
 	if err != nil {
@@ -195,13 +191,11 @@ func (s *Store) isInput(owner, file string) (bool, error) {
 	return false, nil
 }
 
-// Bounds of a page: its records, and the concurrent reads.
 const (
 	mostPage = 1000
 	abreast  = 16
 )
 
-// page returns the matching records of a list whose ids have a prefix.
 func page[T any](s *Store, prefix, begin string, q Query, match func(*T) bool) (all []T, more bool, err error) {
 	if err := s.prepare(); err != nil {
 		return nil, false, err
@@ -245,7 +239,6 @@ func page[T any](s *Store, prefix, begin string, q Query, match func(*T) bool) (
 	return all, false, nil
 }
 
-// several reads records concurrently; nil for those that no longer exist.
 func several[T any](s *Store, prefix string, ids []string) ([]*T, error) {
 	found := make([]*T, len(ids))
 	var all errgroup.Group

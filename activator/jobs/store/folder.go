@@ -22,11 +22,9 @@ import (
 // Folder keeps objects as files of one folder, for one process:
 //
 //	DIR/lock               locked while the folder is open
-//	DIR/tmp                unfinished files; emptied when the folder is opened
-//	DIR/KIND/OWNER/REST    the object kind/owner/rest; further slashes are commas, and upper-case letters "!" with the
-//	                       lower-case one, for file systems that do not distinguish them
-//
-// A file is written to tmp, synced, renamed to its place, and the folder with its name is synced.
+//	DIR/tmp                unfinished files
+//	DIR/KIND/OWNER/REST    an object; further slashes are commas, and upper-case letters "!" with the lower-case one, for
+//	                       file systems that do not distinguish them
 type Folder struct {
 	dir   string
 	spare int64
@@ -35,9 +33,8 @@ type Folder struct {
 	mu sync.Mutex // held between the check of a condition and the renaming
 }
 
-// OpenFolder opens a folder, which is created if missing. One that holds anything but a store is refused, because a
-// store removes what its records don't name. No other process may have it open: OpenFolder waits so long for one that
-// is about to close it. spare is the disk space that [Folder.Room] leaves for records.
+// OpenFolder opens or creates a folder. It refuses one that holds anything but a store, because a store removes what its
+// records don't name. It waits for a process that is about to close the folder.
 func OpenFolder(dir string, wait time.Duration, spare int64) (*Folder, error) {
 	f := &Folder{dir: filepath.Clean(dir), spare: spare}
 	err := os.MkdirAll(dir, 0o700)
@@ -72,7 +69,6 @@ func OpenFolder(dir string, wait time.Duration, spare int64) (*Folder, error) {
 	return f, nil
 }
 
-// onlyStore returns an error if the folder has files and no format: they are not those of a store, or of an older version's.
 func (f *Folder) onlyStore() error {
 	if _, err := os.Stat(f.path("format")); err == nil {
 		return nil
@@ -102,10 +98,9 @@ func (f *Folder) Room(n int64) error {
 
 var errDisk = fmt.Errorf("%w: the disk has no room left", ErrFull)
 
-// full returns err as an [ErrFull] if the disk is full.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("%s: %w", err.Error(), errDisk) // not both: clients see what errDisk says
+		return fmt.Errorf("%s: %w", err.Error(), errDisk) // clients see what errDisk says
 	}
 	return err
 }
@@ -115,7 +110,6 @@ var (
 	escaped = lazyregexp.New(`![a-z]`)
 )
 
-// path returns the file of a key.
 func (f *Folder) path(key string) string {
 	parts := strings.SplitN(key, "/", 3)
 	rest := &parts[len(parts)-1]
@@ -123,7 +117,6 @@ func (f *Folder) path(key string) string {
 	return filepath.Join(f.dir, upper().ReplaceAllStringFunc(filepath.Join(parts...), func(c string) string { return "!" + strings.ToLower(c) }))
 }
 
-// key returns the key of a file.
 func (f *Folder) key(path string) string {
 	rest, _ := strings.CutPrefix(filepath.ToSlash(path), filepath.ToSlash(f.dir)+"/")
 	return escaped().ReplaceAllStringFunc(strings.ReplaceAll(rest, ",", "/"), func(c string) string { return strings.ToUpper(c[1:]) })
@@ -141,13 +134,12 @@ func (f *Folder) Put(key string, body []byte, when Condition) (version string, e
 		err = f.place(from, f.path(key), when)
 	}
 	if err != nil {
-		_ = os.Remove(from) // otherwise the next OpenFolder removes it
+		_ = os.Remove(from)
 		return "", full(err)
 	}
 	return versionOf(body), nil
 }
 
-// stage writes a temporary file.
 func (f *Folder) stage(body []byte) (name string, err error) {
 	file, err := os.CreateTemp(f.path("tmp"), "")
 	if err != nil {
@@ -157,7 +149,6 @@ func (f *Folder) stage(body []byte) (name string, err error) {
 	return file.Name(), errors.Join(err, file.Sync(), file.Close())
 }
 
-// place moves a synced file to its place, if the condition holds.
 func (f *Folder) place(from, to string, when Condition) error {
 	dir := filepath.Dir(to)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +162,6 @@ func (f *Folder) place(from, to string, when Condition) error {
 	return changed(dir)
 }
 
-// changed syncs a folder in which a name was changed. After an error the change may or may not last.
 func changed(dir string) error {
 	if err := syncDir(dir); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -224,7 +214,7 @@ func (f *Folder) Get(key string, from, n int64) (body []byte, version string, er
 	return body, version, nil
 }
 
-// Open implements [Objects]. It can be read to its end even if the object is deleted meanwhile.
+// Open implements [Objects]. A deleted object can be read to its end.
 func (f *Folder) Open(key string, from int64) (io.ReadCloser, error) {
 	file, err := os.Open(f.path(key))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -241,7 +231,7 @@ func (f *Folder) Open(key string, from int64) (io.ReadCloser, error) {
 // Delete implements [Objects].
 func (f *Folder) Delete(key string) error {
 	path := f.path(key)
-	f.mu.Lock() // a conditional write must not come between
+	f.mu.Lock() // not between the check and the renaming of a Put
 	err := os.Remove(path)
 	f.mu.Unlock()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -257,13 +247,13 @@ func (f *Folder) Forget(key string) { _ = os.Remove(f.path(key)) }
 
 // List implements [Objects].
 func (f *Folder) List(prefix string) (all []Entry, err error) {
-	root := f.dir // the deepest folder with all of them
+	root := f.dir
 	if parts := strings.SplitN(prefix, "/", 3); len(parts) > 1 {
 		root = f.path(strings.Join(parts[:len(parts)-1], "/"))
 	}
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // it was just deleted
+		case errors.Is(err, fs.ErrNotExist):
 			return nil
 		case err != nil:
 			return err

@@ -2,5 +2,5 @@
 
 package store
 
-// free is unknown on this system: a write fails if the disk is full.
+// free is not known here: a write fails if the disk is full.
 func free(string) (bytes int64, known bool) { return 0, false }

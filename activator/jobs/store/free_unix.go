@@ -4,7 +4,6 @@ package store
 
 import "syscall"
 
-// free returns the free space on a folder's disk.
 func free(dir string) (bytes int64, known bool) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {

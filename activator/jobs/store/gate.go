@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Gate is an action that is retried until it has succeeded once. The zero value is ready; it is safe for concurrent
-// use.
+// Gate repeats an action until it has succeeded once. The zero value is ready; it is safe for concurrent use.
 type Gate struct {
 	mu    sync.Mutex // guards the fields below; held during an attempt
 	open  bool
@@ -14,11 +13,9 @@ type Gate struct {
 	err   error
 }
 
-// retryGate is the interval between attempts at a gate.
 const retryGate = time.Second
 
-// Pass runs try unless it has succeeded before, and returns its error. Within a second of a failed attempt, callers
-// get that attempt's error.
+// Pass runs try unless it has succeeded before. For a second, callers get a failure's error.
 func (g *Gate) Pass(try func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -10,15 +10,14 @@ import (
 	crand "crypto/rand"
 )
 
-// ordered is an encoding that preserves order, so that an owner's records are sorted by time.
+// An owner's records are sorted by time.
 var ordered = base32.HexEncoding.WithPadding(base32.NoPadding)
 
-// ids generates unguessable ids that grow with time. The zero value is ready; it is safe for concurrent use.
+// ids generates unguessable ids that grow with time. It is safe for concurrent use.
 type ids struct {
-	last atomic.Int64 // the last time in an id, in nanoseconds
+	last atomic.Int64
 }
 
-// next returns a new id and its time.
 func (i *ids) next(prefix string) (string, time.Time) {
 	now := time.Now()
 	for {

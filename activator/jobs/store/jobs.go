@@ -9,9 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// New stores a job. A batch has its input, endpoint, window and metadata; the error is ErrNotFound if the owner has no
-// such file. A request has its method, URI and header, and a body; one for a response already has its id. window is the
-// time until the job is given up.
+// New stores a job, which is given up after window. ErrNotFound: the owner has no such input.
 func (s *Store) New(j Job, body []byte, window time.Duration) (Job, error) {
 	if err := s.prepare(); err != nil {
 		return j, err
@@ -45,7 +43,6 @@ func (s *Store) New(j Job, body []byte, window time.Duration) (Job, error) {
 	return j, err
 }
 
-// createJob writes a job's body, its hint and its record.
 func (s *Store) createJob(j *Job, body []byte) error {
 	err := s.writeBody(j.Owner, j.ID, j.Body, body)
 	if err == nil {
@@ -54,7 +51,7 @@ func (s *Store) createJob(j *Job, body []byte) error {
 	if err == nil {
 		_, err = put(s, keyOf(kindJob, j.Owner, j.ID), Condition{Absent: true}, j)
 	}
-	if err != nil { // it may exist, but no one knows its id
+	if err != nil {
 		s.forget(keyOf(kindJob, j.Owner, j.ID), hintKey(j.Owner, j.ID, firstHint), dataKey(j.Owner, j.ID, j.Body.Name))
 	}
 	return err
@@ -78,8 +75,8 @@ func (s *Store) Jobs(owner, prefix string, q Query) (all []Job, more bool, err e
 	return page(s, keyOf(kindJob, owner, ""), prefix, q, func(j *Job) bool { return !j.Done() || now.Before(j.Expires) })
 }
 
-// Cancel requests the cancellation of a batch. One that has ended, or is about to, is ErrState; repeating it has no
-// effect. The member that runs it learns of it at the next poll.
+// Cancel requests the cancellation of a batch, of which its member learns at the next poll. ErrState: it has ended, or is
+// about to.
 func (s *Store) Cancel(owner, id string) (Job, error) {
 	j, _, err := s.changeJob(owner, id, func(j *Job) error {
 		switch {
@@ -102,8 +99,8 @@ func (s *Store) Cancel(owner, id string) (Job, error) {
 	return *j, err
 }
 
-// Delete deletes a job and what came of it. A batch that has not ended is ErrState. Who works on a request learns of it
-// at the next poll.
+// Delete deletes a job and its files. ErrState: it is a batch that has not ended. Who works on a request learns of it at
+// the next poll.
 func (s *Store) Delete(owner, id string) error {
 	j, _, err := find[Job](s, kindJob, owner, id)
 	switch {
@@ -158,13 +155,12 @@ func (s *Store) ReadResponse(j Job) (input, answer []byte, err error) {
 	return raw[:j.InputBytes:j.InputBytes], raw[j.InputBytes:], nil
 }
 
-// NewResponseID returns the id and time for a response to be stored. It stores nothing.
+// NewResponseID stores nothing.
 func (s *Store) NewResponseID() (string, time.Time) { return s.ids.next(PrefixResponse) }
 
-// KeepResponse stores a response whose id, owner, status and time are set, with its input and answer. After an error
-// other than ErrUnavailable it is not stored. The responses before, that it continues from, are kept as long as it is.
-// claim is the claim of the request that it answers, which is then done; nil: none. ErrFenced: no one waits for this
-// one.
+// KeepResponse stores a response whose id, owner, status and time are set, and ends the request of claim, if not nil.
+// After an error other than ErrUnavailable it is not stored. Those in before are kept as long as it is. ErrFenced: it was
+// cancelled or deleted.
 func (s *Store) KeepResponse(r Job, before []string, input, answer []byte, claim *Claim) error {
 	from := r.Created
 	if claim != nil {
@@ -191,7 +187,6 @@ func (s *Store) KeepResponse(r Job, before []string, input, answer []byte, claim
 	return nil
 }
 
-// createResponse creates the record of a response that has no request.
 func (s *Store) createResponse(r *Job, body []byte) error {
 	r.markEnded(r.Created, s.cfg.Keep)
 	u := recordOf(r.ID, r.Answer.Bytes)
@@ -211,12 +206,11 @@ func (s *Store) createResponse(r *Job, body []byte) error {
 	if errors.Is(err, ErrChanged) {
 		return ErrFenced
 	}
-	s.forget(keyOf(kindJob, r.Owner, r.ID)) // it may exist: its client is told that it does not
+	s.forget(keyOf(kindJob, r.Owner, r.ID))
 	return err
 }
 
-// prolong keeps responses until a time. Differences below a thirtieth of the time are ignored, so that not every turn
-// writes them all.
+// prolong ignores a thirtieth of the time: not every turn writes them all.
 func (s *Store) prolong(owner string, ids []string, until time.Time) error {
 	var all errgroup.Group
 	all.SetLimit(abreast)
@@ -229,7 +223,7 @@ func (s *Store) prolong(owner string, ids []string, until time.Time) error {
 				old.Expires = until
 				return nil
 			})
-			if errors.Is(err, errEnough) { // it is kept long enough, or was deleted meanwhile
+			if errors.Is(err, errEnough) {
 				return nil
 			}
 			return unlessGone(err)

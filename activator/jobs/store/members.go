@@ -6,34 +6,32 @@ import (
 	"time"
 )
 
-// members are the processes that use a store, what this one has claimed, and what no one seems to work on. Each repeats
-// its beat, an object, and reads those of others; in a folder it is alone, and does neither. It is safe for concurrent use.
+// members are the processes that use a store. Each repeats its beat, an object; in a folder it is alone. It is safe for
+// concurrent use.
 type members struct {
 	objects     Objects
-	own         string // this process's name in the store
+	own         string
 	lease, poll time.Duration
 	joined      Gate
 
-	mu     sync.Mutex           // guards the fields below
-	beats  map[string]beat      // as last seen, by name
-	looked time.Time            // when they were last read
-	held   map[string]hold      // the claims of this member, by id
-	seen   map[string]time.Time // when work without a holder was first seen, by id
+	mu     sync.Mutex // guards the fields below
+	beats  map[string]beat
+	looked time.Time // when beats was read
+	held   map[string]hold
+	seen   map[string]time.Time // when work without a holder was first seen
 }
 
-// hold is a claim of this member.
 type hold struct {
 	owner string
 	epoch uint64
 }
 
-// beat is a member's last beat.
 type beat struct {
 	version string
-	since   time.Time // when this version was first seen
+	since   time.Time
 }
 
-// join makes this process a member, before it claims anything, so that a member without a beat is gone.
+// join must come before the first claim: a member without a beat is gone.
 func (m *members) join() error {
 	if !m.objects.Shared() {
 		return nil
@@ -46,7 +44,6 @@ func (m *members) beat() error {
 	return err
 }
 
-// read reads the beats of all members.
 func (m *members) read() error {
 	all, err := m.objects.List("members/")
 	if err != nil {
@@ -68,8 +65,7 @@ func (m *members) read() error {
 	return nil
 }
 
-// alive reports whether a member was alive when members were last read, at looked: it existed, and its beat had changed
-// within a lease.
+// alive reports whether a member's beat had changed within a lease, at looked.
 func (m *members) alive(member string) (alive bool, looked time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,8 +73,8 @@ func (m *members) alive(member string) (alive bool, looked time.Time) {
 	return known && m.looked.Sub(b.since) < m.lease, m.looked
 }
 
-// mayClaim returns nil if a record held by holder may be claimed, ErrHeld, or an error. Members are read after the
-// record was, unless the holder is known to be alive: it became a member before it claimed anything.
+// mayClaim returns ErrHeld if the holder is alive. Members are read after the record was, unless the holder is known to be
+// alive: it became a member before it claimed anything.
 func (m *members) mayClaim(holder string) error {
 	if holder == "" || holder == m.own || !m.objects.Shared() {
 		return nil
@@ -96,14 +92,13 @@ func (m *members) mayClaim(holder string) error {
 	return nil
 }
 
-// addClaim records a claim.
 func (m *members) addClaim(j *Job) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.held[j.ID] = hold{owner: j.Owner, epoch: j.Epoch}
 }
 
-// dropClaim forgets a claim. If its job has not ended, it is reported again.
+// dropClaim has a job reported again that has not ended.
 func (m *members) dropClaim(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,8 +106,7 @@ func (m *members) dropClaim(id string) {
 	delete(m.seen, id)
 }
 
-// isFree reports whether, by the hints, no one works on something. Either its holder is gone, or it has had no holder
-// since the last poll; this member counts as none for work that it no longer has.
+// isFree reports whether, by the hints, a job's holder is gone, or it has had none since the last poll.
 func (m *members) isFree(h *hint) bool {
 	now := time.Now()
 	other := h.member != "" && h.member != m.own
@@ -137,5 +131,4 @@ func (m *members) isFree(h *hint) bool {
 	return other || now.Sub(first) >= m.poll/2
 }
 
-// maxSeen bounds the remembered work without a holder: beyond it all is forgotten, and reported a poll later.
 const maxSeen = 100_000

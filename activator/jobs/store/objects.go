@@ -5,11 +5,9 @@ import (
 	"time"
 )
 
-// Condition restricts a write. The zero value does not.
+// Condition restricts a write.
 type Condition struct {
-	// Absent requires that the object does not exist.
-	Absent bool
-	// Version, if not empty, is the version that must be replaced.
+	Absent  bool
 	Version string
 }
 
@@ -17,42 +15,34 @@ type Condition struct {
 type Entry struct {
 	Key  string
 	Size int64
-	// Version changes whenever the object does. It is comparable with those of other lists only.
+	// Version changes whenever the object does. It compares with other lists' only.
 	Version string
-	// Modified is the time of the last write, by the clock of the place.
+	// Modified is by the clock of the place.
 	Modified time.Time
 }
 
-// Objects are the named objects of one place: of a folder, for one process ([Folder]), or of an S3 bucket, for any number
-// ([Bucket]). It is all that a [Store] needs of a place; both pass the same tests.
+// Objects are the objects of a folder, for one process ([Folder]), or of an S3 bucket, for any number ([Bucket]).
 //
-// A key is a path such as kind/owner/rest: parts of ASCII letters, digits and the characters _ - = . between slashes,
-// of 200 bytes each at most. No key is the beginning of another up to a slash.
+// A key is a path of parts of ASCII letters, digits and _ - = . with 200 bytes each at most. No key is the beginning of
+// another up to a slash.
 //
-// A change has happened, and is durable, once its method has returned nil. After [ErrUnavailable] it may have happened
-// or not. After any other error it has not.
-//
-// Methods are safe for concurrent use. They block on a disk, or on a service for
-// a bounded time.
+// A change is durable once its method has returned nil. After [ErrUnavailable] it may have happened or not. Methods are
+// safe for concurrent use, and block for a bounded time.
 type Objects interface {
-	// Put writes an object, all or nothing, and returns its version. If when does not hold, the error is ErrChanged.
-	// Conditional writes of an object must have different bodies: a repeated attempt is recognised by its body.
+	// If when does not hold, the error of Put is ErrChanged. Conditional writes of an object must have different bodies: a
+	// repeated attempt is recognised by its body.
 	Put(key string, body []byte, when Condition) (version string, err error)
-	// Get reads n bytes from an offset, or up to the end if n is 0. Fewer bytes than n are an error.
+	// Get reads n bytes from an offset, or all if n is 0. Fewer bytes are an error.
 	Get(key string, from, n int64) (body []byte, version string, err error)
-	// Open opens an object for reading it from an offset to its end. The caller closes it.
 	Open(key string, from int64) (io.ReadCloser, error)
-	// List returns the objects whose keys begin with prefix, sorted by key.
 	List(prefix string) ([]Entry, error)
-	// Delete deletes an object. A missing one is no error.
+	// A missing object is no error.
 	Delete(key string) error
-	// Forget tries to delete an object that no record names. It may stay, or be there again after a failure of the
-	// machine.
+	// Forget tries to delete an object that no record names.
 	Forget(key string)
 	// Room returns ErrFull if n more bytes would leave too little space for records.
 	Room(n int64) error
-	// Shared reports whether other processes may use the same objects.
 	Shared() bool
-	// Close ends the waiting of other methods, and gives up the objects. No method may be called afterwards.
+	// Close ends the waiting of other methods. No method may be called afterwards.
 	Close() error
 }

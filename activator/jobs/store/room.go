@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// Limits bound a store. Zero fields have the defaults that they name.
+// Limits bound a store. Zero fields have their defaults.
 type Limits struct {
-	// MaxBytes bounds all bodies and records together. Default 10 GiB. One owner has at most half of it, except the owner
-	// Shared.
+	// MaxBytes bounds all bodies and records. Default 10 GiB. An owner other than Shared has half of it.
 	MaxBytes int64
-	// Keep is how long something is kept after its end, unless its client specifies less. Default 30 days.
+	// Keep is how long something is kept after its end. Default 30 days.
 	Keep time.Duration
-	// MaxRecords bounds the files, batches, requests and responses of one owner. Default 100,000.
+	// MaxRecords bounds the files and jobs of one owner. Default 100,000.
 	MaxRecords int
-	// Shared is the owner that all clients without a key share; empty: none.
+	// Shared is the owner of all clients without a key; empty: none.
 	Shared string
 }
 
@@ -27,25 +26,21 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// What a record counts, in bytes: at least what it takes on a disk, with its hint and the last block of its body. A
-// batch may have a hundred faults, or a bit for each line.
+// A record counts so many bytes, with its hint, the last block of its body, and the faults and lines of a batch.
 const (
 	recordBytes = 8 << 10
 	batchBytes  = 64 << 10
 )
 
-// use counts an owner's records, and the bytes of these and their bodies.
 type use struct {
 	bytes   int64
 	records int
 }
 
-// times returns n times u.
 func (u use) times(n int) use { return use{u.bytes * int64(n), u.records * n} }
 
 func (u use) plus(o use) use { return use{u.bytes + o.bytes, u.records + o.records} }
 
-// recordOf returns the use of a record with its bodies of n bytes.
 func recordOf(id string, n int64) use {
 	if IsBatch(id) {
 		return use{batchBytes + n, 1}
@@ -53,7 +48,6 @@ func recordOf(id string, n int64) use {
 	return use{recordBytes + n, 1}
 }
 
-// room tracks owners' use within limits. It is safe for concurrent use.
 type room struct {
 	limits Limits
 
@@ -62,14 +56,12 @@ type room struct {
 	all  int64
 }
 
-// bytes returns the total bytes of all owners.
 func (r *room) bytes() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.all
 }
 
-// add adds to an owner's use, without a limit.
 func (r *room) add(owner string, u use) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,7 +75,6 @@ func (r *room) addLocked(owner string, u use) {
 	}
 }
 
-// reserve adds to an owner's use, or returns ErrFull.
 func (r *room) reserve(owner string, u use) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +91,6 @@ func (r *room) reserve(owner string, u use) error {
 	return nil
 }
 
-// set replaces the use with a fresh count.
 func (r *room) set(used map[string]use) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,50 +16,41 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// The errors that callers distinguish.
 var (
-	ErrNotFound = errors.New("there is no such thing")
-	// ErrFull means that [Limits.MaxBytes] or the disk is used up.
-	ErrFull = errors.New("the store is full")
-	// ErrUnavailable means that the store does not answer now, but may later.
+	ErrNotFound    = errors.New("there is no such thing")
+	ErrFull        = errors.New("the store is full")
 	ErrUnavailable = errors.New("the store does not answer")
-	// ErrChanged means that the condition of a write of an object does not hold.
-	ErrChanged = errors.New("the object was changed meanwhile")
+	ErrChanged     = errors.New("the object was changed meanwhile")
 	// ErrFenced means that another claim has followed, or that the object is gone.
 	ErrFenced = errors.New("the claim does not count any more")
-	// ErrInUse means that a batch still reads the file.
-	ErrInUse = errors.New("it is in use")
-	// ErrState means that the object's state does not allow the operation.
-	ErrState = errors.New("it has ended")
-	// ErrHeld means that another live user of the store has claimed it.
-	ErrHeld = errors.New("another has claimed it")
+	ErrInUse  = errors.New("it is in use")
+	ErrState  = errors.New("it has ended")
+	ErrHeld   = errors.New("another has claimed it")
 )
 
-// Passing reports whether an error may go away: the store is full or unavailable.
+// Passing reports whether an error may go away.
 func Passing(err error) bool { return errors.Is(err, ErrFull) || errors.Is(err, ErrUnavailable) }
 
-// Config is a store's configuration. Zero fields have the defaults that they name.
+// Config configures a store. Zero fields have their defaults.
 type Config struct {
-	// At is its folder, for one server, or s3://BUCKET/PREFIX, for any number; empty: no store.
+	// At is a folder, for one server, or s3://BUCKET/PREFIX, for any number; empty: none.
 	At string
 	Limits
-	// Wait is how long to wait for another process that is about to close a folder. Default 2 s.
+	// Wait is for a process that is about to close the folder. Default 2 s.
 	Wait time.Duration
-	// Spare is the free disk space that bodies in a folder leave for records. Default 64 MiB.
+	// Spare is the disk space that bodies leave for records. Default 64 MiB.
 	Spare int64
-	// S3 is the service of buckets.
-	S3 s3.Service
-	// Timeout bounds an operation of a bucket with its retries, and Try each attempt, without the transfer of bodies.
-	// Default 15 s and 5 s.
+	S3    s3.Service
+	// Timeout bounds an operation of a bucket, Try each attempt, without the transfer of bodies. Default 15 s and 5 s.
 	Timeout, Try time.Duration
 	// Poll is the interval of looking for work, and of beats. Default 5 s.
 	Poll time.Duration
-	// Lease is how long a member may go without a beat before others take over its claims. Default 30 s.
+	// Lease is how long a member without a beat keeps its claims. Default 30 s.
 	Lease time.Duration
-	// Survey is the interval of counting everything and deleting what has expired. Default 10 min.
+	// Survey is the interval of sweeps. Default 10 min.
 	Survey time.Duration
-	// Piece is the size of a file's pieces, and Merge the size from which results begin a new piece. Default 4 MiB,
-	// and 512 KiB in a bucket, 64 KiB in a folder.
+	// Piece is the size of a file's pieces; results begin a new one at Merge bytes. Default 4 MiB, and 512 KiB in a bucket,
+	// 64 KiB in a folder.
 	Piece, Merge int
 }
 
@@ -80,13 +71,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Shared reports whether several servers can use the store, over a network.
+// Shared reports whether several servers can use the store.
 func (c Config) Shared() bool { return strings.HasPrefix(c.At, "s3://") }
 
-// gather is how long results wait for others if recording them takes network requests.
 const gather = 2 * time.Second
 
-// Gather returns how long results of a batch may wait for others before they are recorded.
+// Gather is how long results may wait for others: recording them in a bucket takes requests.
 func (c Config) Gather() time.Duration {
 	if c.Shared() {
 		return gather
@@ -118,11 +108,11 @@ type Store struct {
 
 	mu       sync.Mutex // guards the fields below
 	surveyed time.Time
-	expiries map[string]expiry // of files, by key, so that each is read once
+	expiries map[string]expiry
 }
 
-// Open opens the store; cfg.At must not be empty. log may be nil. It fails if a bucket can't be used: see
-// [Bucket]. If the service does not answer, Open succeeds, and methods return [ErrUnavailable] until it does.
+// Open fails if a bucket can't be used. If the service does not answer, it succeeds, and methods return [ErrUnavailable]
+// until it does. log may be nil.
 func Open(cfg Config, log *slog.Logger) (*Store, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -160,7 +150,6 @@ func OpenIn(in Objects, cfg Config, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// format is the content of the format object.
 type format struct {
 	Version int
 }
@@ -188,17 +177,16 @@ func (s *Store) prepare() error {
 			return err
 		}
 		s.room.set(all.used)
-		if !s.objects.Shared() { // what an earlier process has left
+		if !s.objects.Shared() { // an earlier process's
 			s.sweepOrphans(all, 0)
 		}
 		return nil
 	})
 }
 
-// Bytes returns the total size of all bodies and records.
+// Bytes returns the size of all bodies and records.
 func (s *Store) Bytes() int64 { return s.room.bytes() }
 
-// reserve adds to an owner's use, or returns why it can't.
 func (s *Store) reserve(owner string, u use) error {
 	if err := s.objects.Room(u.bytes); err != nil {
 		return err
@@ -206,11 +194,9 @@ func (s *Store) reserve(owner string, u use) error {
 	return s.room.reserve(ownerKey(owner), u)
 }
 
-// release takes what was reserved from an owner's use.
 func (s *Store) release(owner string, u use) { s.room.add(ownerKey(owner), u.times(-1)) }
 
-// Fits returns why n more bytes of an owner's, and so many responses, can't be stored now; nil: they can, as far as
-// known.
+// Fits returns why n more bytes of an owner's, and so many responses, can't be stored.
 func (s *Store) Fits(owner string, n int64, responses int) error {
 	u := recordOf(PrefixResponse, 0).times(responses)
 	u.bytes += n
@@ -224,7 +210,7 @@ func (s *Store) Fits(owner string, n int64, responses int) error {
 	return err
 }
 
-// Close closes the store. No method may be called afterwards. Others may take over this member's claims at once.
+// Close closes the store, for good. Others may take this member's claims at once.
 func (s *Store) Close() error {
 	if s.members.joined.Open() {
 		s.forget("members/" + s.members.own)
@@ -232,7 +218,6 @@ func (s *Store) Close() error {
 	return s.objects.Close()
 }
 
-// ownerKey returns the part of a key for an owner.
 func ownerKey(owner string) string {
 	var k strings.Builder
 	long := 0 // objects may store an upper-case letter as two
@@ -250,17 +235,15 @@ func ownerKey(owner string) string {
 	switch {
 	case k.Len() == 0:
 		return "="
-	case k.Len()+long > 200: // places may store a part of a key as a file name
+	case k.Len()+long > 200: // objects may store a part of a key as a file name
 		sum := sha256.Sum256([]byte(owner))
 		return "==" + hex.EncodeToString(sum[:])
 	}
 	return k.String()
 }
 
-// isID reports whether an id may be one of ours. Others are not looked up.
 func isID(id string) bool { return id != "" && len(id) <= 100 && IsName(id, "_-") }
 
-// The kinds of records: the first part of their keys.
 const (
 	kindFile = "files"
 	kindJob  = "jobs"
@@ -270,13 +253,12 @@ func keyOf(kind, owner, id string) string { return kind + "/" + ownerKey(owner) 
 
 func dataKey(owner, id, name string) string { return keyOf("data", owner, id) + "/" + name }
 
-// stamped is a record as it is stored: Write is unique to each write, so that a repeated write is recognised.
+// Write is unique: a repeated write is recognised.
 type stamped[T any] struct {
 	Write  string
 	Record T
 }
 
-// forget deletes objects that no longer count. A sweep deletes those that remain.
 func (s *Store) forget(keys ...string) {
 	for _, key := range keys {
 		s.objects.Forget(key)
@@ -295,7 +277,7 @@ func read[T any](s *Store, key string) (v *T, version string, err error) {
 	return &r.Record, version, nil
 }
 
-// find reads an owner's record by an unchecked id.
+// find takes an unchecked id.
 func find[T any](s *Store, kind, owner, id string) (v *T, version string, err error) {
 	if !isID(id) {
 		return nil, "", ErrNotFound
@@ -306,7 +288,6 @@ func find[T any](s *Store, kind, owner, id string) (v *T, version string, err er
 	return read[T](s, keyOf(kind, owner, id))
 }
 
-// put writes a record on a condition: see [Objects].
 func put[T any](s *Store, key string, when Condition, v *T) (version string, err error) {
 	raw, err := json.Marshal(stamped[T]{Write: rand.Text(), Record: *v})
 	if err != nil {
@@ -315,16 +296,14 @@ func put[T any](s *Store, key string, when Condition, v *T) (version string, err
 	return s.objects.Put(key, raw, when)
 }
 
-// write writes an object that is no record.
 func (s *Store) write(key string, body []byte) error {
 	_, err := s.objects.Put(key, body, Condition{})
 	return err
 }
 
-// mostConflicts bounds how often a change is retried because others were faster.
 const mostConflicts = 20
 
-// changeJob changes a job. It returns an error of do unchanged, with the job.
+// changeJob returns an error of do unchanged, with the job.
 func (s *Store) changeJob(owner, id string, do func(*Job) error) (j *Job, version string, err error) {
 	for range mostConflicts {
 		j, version, err := find[Job](s, kindJob, owner, id)

@@ -7,13 +7,11 @@ import (
 	"time"
 )
 
-// expiry is when a file expires, by its record at the time of reading.
 type expiry struct {
 	version string
 	at      time.Time
 }
 
-// survey is the content of the whole store.
 type survey struct {
 	used    map[string]use   // by owner
 	records map[string]Entry // by key
@@ -50,8 +48,7 @@ func (s *Store) survey() (*survey, error) {
 	return v, nil
 }
 
-// Sweep deletes what has expired: files that no batch reads, and jobs. It returns the number. It does nothing until
-// [Config.Survey] has passed since the last time.
+// Sweep deletes what has expired, unless a batch reads it, and returns the number. It does so every [Config.Survey].
 func (s *Store) Sweep(now time.Time) (n int, err error) {
 	s.mu.Lock()
 	wait := !s.surveyed.IsZero() && time.Since(s.surveyed) < s.cfg.Survey
@@ -73,7 +70,7 @@ func (s *Store) Sweep(now time.Time) (n int, err error) {
 		return !there
 	})
 	s.mu.Unlock()
-	if s.objects.Shared() { // otherwise this process has counted all changes
+	if s.objects.Shared() { // a folder's process has counted all changes
 		s.room.set(v.used)
 	}
 	for key, e := range v.records {
@@ -91,8 +88,7 @@ func (s *Store) Sweep(now time.Time) (n int, err error) {
 	return n, err
 }
 
-// expireJob deletes a job if it has expired. It reads only those whose last write is as old as the time that they are
-// kept.
+// Only jobs are read whose last write is as old as the time that they are kept.
 func (s *Store) expireJob(key string, e Entry, now time.Time) (bool, error) {
 	if now.Sub(e.Modified) < s.cfg.Keep {
 		return false, nil
@@ -104,7 +100,6 @@ func (s *Store) expireJob(key string, e Entry, now time.Time) (bool, error) {
 	return true, s.dropJob(j)
 }
 
-// expireFile deletes a file if it has expired. Its client has chosen the time, so each is read once.
 func (s *Store) expireFile(key string, e Entry, now time.Time) (bool, error) {
 	s.mu.Lock()
 	known, read1 := s.expiries[key]
@@ -128,12 +123,10 @@ func (s *Store) expireFile(key string, e Entry, now time.Time) (bool, error) {
 	return true, s.dropFile(f.Owner, f)
 }
 
-// sweepOrphans deletes unreferenced objects: written before a record that never came, or left after its deletion. Hints
-// are deleted when they have this age, and others after a day. Ages are measured by the service's clock, as far as it
-// is known from the newest object.
+// sweepOrphans deletes hints of this age, and others of a day. The newest beat tells the service's time.
 func (s *Store) sweepOrphans(v *survey, age time.Duration) {
 	now := time.Time{}
-	for _, m := range v.members { // this member has written its own within the last polls
+	for _, m := range v.members {
 		if m.Modified.After(now) {
 			now = m.Modified
 		}

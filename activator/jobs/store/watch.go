@@ -11,17 +11,14 @@ import (
 // Ref names a job.
 type Ref struct{ Owner, ID string }
 
-// News is a store's report of its work. It holds levels: the same may be reported again.
+// News holds levels: the same may be reported again.
 type News struct {
-	// Free are unfinished jobs that, as far as known, no one has claimed; those of a kind and an owner in order of
-	// arrival.
+	// Free are unfinished jobs that no one seems to have claimed; those of a kind and an owner in order of arrival.
 	Free []Ref
-	// Cancelled are batches claimed here that were cancelled elsewhere. Lost are jobs claimed here whose claim no
-	// longer counts.
+	// Cancelled are batches claimed here that were cancelled elsewhere. The claims of Lost no longer count.
 	Cancelled, Lost []string
 }
 
-// Hints.
 const (
 	firstHint  = "0."
 	cancelHint = "cancel"
@@ -34,13 +31,12 @@ func claimHint(epoch uint64, member string) string {
 func hintKey(owner, id, hint string) string { return keyOf("open", owner, id) + "/" + hint }
 
 type hint struct {
-	owner, id string // the owner as in keys
+	owner, id string // as in keys
 	cancel    bool
 	epoch     uint64
 	member    string // empty: no holder
 }
 
-// parseHint parses a key; false: it is no hint.
 func parseHint(key string) (h hint, ok bool) {
 	parts := strings.Split(key, "/")
 	if len(parts) != 4 {
@@ -67,8 +63,7 @@ func (s *Store) forgetHints(owner, id string) {
 	}
 }
 
-// Watch reports the work to do, at once and until ctx ends. While the store is unavailable it reports nothing. It is
-// called once.
+// Watch reports the work to do, at once and until ctx ends. It is called once.
 func (s *Store) Watch(ctx context.Context, tell func(News)) {
 	tick := time.NewTicker(s.cfg.Poll)
 	defer tick.Stop()
@@ -96,7 +91,6 @@ func (s *Store) Watch(ctx context.Context, tell func(News)) {
 	}
 }
 
-// poll beats, and reads the hints and the other members.
 func (s *Store) poll() (news News, err error) {
 	if err := s.prepare(); err != nil {
 		return news, err
@@ -110,12 +104,12 @@ func (s *Store) poll() (news News, err error) {
 	if err != nil {
 		return news, err
 	}
-	if s.objects.Shared() { // after the hints, so that every live member that they name is included
+	if s.objects.Shared() { // after the hints: every live member that they name is included
 		if err := s.members.read(); err != nil {
 			return news, err
 		}
 	}
-	open := map[string]*hint{} // the last hint of each
+	open := map[string]*hint{}
 	var order []string
 	cancelled := map[string]bool{}
 	for _, e := range entries {
@@ -140,7 +134,7 @@ func (s *Store) poll() (news News, err error) {
 		if !s.members.isFree(h) {
 			continue
 		}
-		j, _, err := read[Job](s, kindJob+"/"+h.owner+"/"+h.id) // it has the owner's name
+		j, _, err := read[Job](s, kindJob+"/"+h.owner+"/"+h.id) // the record has the owner's name
 		if err == nil {
 			news.Free = append(news.Free, Ref{Owner: j.Owner, ID: j.ID})
 		} else if err = unlessGone(err); err != nil {
@@ -150,7 +144,7 @@ func (s *Store) poll() (news News, err error) {
 	return news, s.checkHeld(open, cancelled, &news)
 }
 
-// unlessGone returns err, or nil for ErrNotFound: a hint is created before its record and deleted after it.
+// unlessGone returns nil for ErrNotFound: a hint is created before its record and deleted after it.
 func unlessGone(err error) error {
 	if errors.Is(err, ErrNotFound) {
 		return nil
@@ -158,7 +152,6 @@ func unlessGone(err error) error {
 	return err
 }
 
-// checkHeld reports the claims of this member that no longer count, or are cancelled.
 func (s *Store) checkHeld(open map[string]*hint, cancelled map[string]bool, news *News) error {
 	s.members.mu.Lock()
 	doubtful := map[string]hold{}
@@ -177,7 +170,7 @@ func (s *Store) checkHeld(open map[string]*hint, cancelled map[string]bool, news
 		now, still := s.members.held[id]
 		s.members.mu.Unlock()
 		switch {
-		case !still || now != have: // it has ended here meanwhile
+		case !still || now != have: // it has ended here
 		case err != nil || j.Epoch != have.epoch || j.Done():
 			news.Lost = append(news.Lost, id)
 		case j.Status == Cancelling:

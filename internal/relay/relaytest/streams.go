@@ -1,5 +1,4 @@
-// Package relaytest tests proxies that forward streams with package relay. It compares what a client sees of a stream
-// that ends well, ends too early or breaks, in pieces of several sizes.
+// Package relaytest tests proxies that forward streams with package relay.
 package relaytest
 
 import (
@@ -15,21 +14,20 @@ import (
 type Stream struct {
 	Path, ContentType string
 	Pieces            []string
-	// Broken means that the connection breaks after the pieces; otherwise the stream ends properly.
+	// Broken means that the connection breaks after the pieces.
 	Broken bool
 }
 
-// Ends passes streams through a proxy and compares what the client sees. AnyEnd means that the proxy leaves the
-// judgment of clean ends to the next reader.
+// Ends passes streams through a proxy and compares what the client sees. AnyEnd leaves the judgment of clean ends to the
+// next reader.
 type Ends struct {
 	Through func(t *testing.T, s Stream) (seen string)
 	AnyEnd  bool
 }
 
-// ollama is the path of the streams that are lines.
 const ollama = "/api/chat"
 
-// end is one case: the text that comes, and the part of it that the client sees, before the error event if it is cut.
+// end has the text that comes, and what the client sees of it, before the error event if it is cut.
 type end struct {
 	name, path, text, want string
 	broken, cut            bool
@@ -92,7 +90,6 @@ func (c end) compare(t *testing.T, seen string) {
 	}
 }
 
-// isError reports whether text is one error event in the format for clients of path.
 func isError(path, text string) bool {
 	if path == ollama {
 		return strings.HasPrefix(text, `{"error":"`) && strings.Count(text, "\n") == 1 && strings.HasSuffix(text, "\n")

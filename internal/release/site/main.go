@@ -1,11 +1,9 @@
-// Command site converts this repository's documents to a documentation site of plain pages that need no server.
-// A script, without which they can be read as well, searches them and copies their commands.
+// Command site converts this repository's documents to a site of plain pages that need no server.
 //
 //	go run ./site ../.. ../../dist/site     from internal/release
 //
-// Every document is a page; the list in the README's section Documentation is the menu. Links between documents lead
-// to pages, with GitHub's heading anchors; links to other files lead to the repository. A broken link is an error.
-// The output is reproducible.
+// The list in the README's section Documentation is the menu. Links have GitHub's heading anchors; a broken link is an
+// error. The output is reproducible.
 package main
 
 import (
@@ -49,7 +47,7 @@ func main() {
 }
 
 type document struct {
-	path    string // in the repository
+	path    string
 	source  []byte
 	node    ast.Node
 	title   string
@@ -63,12 +61,11 @@ func page(p string) string {
 	return strings.TrimSuffix(p, ".md") + ".html"
 }
 
-// documents returns the paths of the documents for users.
 func documents(root string) ([]string, error) {
 	all := []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md"}
 	err := filepath.WalkDir(filepath.Join(root, "docs"), func(p string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(p, ".md") {
-			rel, _ := filepath.Rel(root, p) // it is below root
+			rel, _ := filepath.Rel(root, p) // below root
 			all = append(all, filepath.ToSlash(rel))
 		}
 		return err
@@ -125,8 +122,8 @@ func build(root, out string) error {
 		}
 	}
 	raw, _ := json.Marshal(index)          // of texts
-	script, _ := files.ReadFile("page.js") // it is embedded
-	// The index is a script too, because pages in files may not fetch.
+	script, _ := files.ReadFile("page.js") // embedded
+	// The index is a script, because pages in files may not fetch.
 	wrong = append(wrong, write(filepath.Join(out, "index.js"), fmt.Appendf(nil, "documents = %s\n", raw)), write(filepath.Join(out, "page.js"), script))
 	return errors.Join(wrong...)
 }
@@ -150,7 +147,6 @@ func write(name string, content []byte) error {
 	return os.WriteFile(name, content, 0o644)
 }
 
-// notAnchor matches the characters dropped from headings' anchors.
 var notAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 
 // Generate implements [parser.IDs] with GitHub's anchors.
@@ -165,7 +161,6 @@ func (d *document) Generate(value []byte, _ ast.NodeKind) []byte {
 	return []byte(name)
 }
 
-// Put implements [parser.IDs].
 func (d *document) Put(value []byte) { d.anchors[string(value)] = true }
 
 func title(node ast.Node, source []byte) string {
@@ -177,7 +172,6 @@ func title(node ast.Node, source []byte) string {
 	return "Rouse"
 }
 
-// section is a part of a document, for the search and the list of contents.
 type section struct {
 	Page, Document, Anchor, Heading, Text string
 	level                                 int
@@ -202,7 +196,6 @@ func (d *document) sections() []section {
 	return all
 }
 
-// plain returns the words of n, without markup.
 func (d *document) plain(n ast.Node) string {
 	var b strings.Builder
 	_ = ast.Walk(n, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -241,7 +234,7 @@ func links(node ast.Node) (all []*[]byte) {
 	return all
 }
 
-// target resolves a link of d to its target in the site, and returns the file that must be copied for it, if any.
+// target resolves a link of d, and returns the file that must be copied for it, if any.
 func (d *document) target(root, link string, all map[string]*document) (to, file string, err error) {
 	if strings.Contains(link, "://") || strings.HasPrefix(link, "mailto:") {
 		return link, "", nil
@@ -283,7 +276,6 @@ func (g group) Has(page string) bool {
 
 type entry struct{ Page, Name string }
 
-// item matches an item of the README's list of documents; entryOf matches a document in it.
 var (
 	item    = regexp.MustCompile(`(?m)^- \*\*([^*]+)\*\*:((?:.*\n)(?:  .*\n)*)`)
 	entryOf = regexp.MustCompile(`\[([^\]]+)\]\(([^)#]+\.md)\)`)

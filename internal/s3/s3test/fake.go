@@ -19,15 +19,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// Fake is an in-memory service with one existing bucket, "bucket". It checks no signatures.
+// Fake is an in-memory service with one bucket, "bucket". It checks no signatures.
 type Fake struct {
-	// IgnoreConditions makes it ignore conditions of writes, as old services do; RefuseConditions makes it answer
-	// that they are not implemented.
+	// IgnoreConditions ignores conditions of writes, as old services do; RefuseConditions answers that they are not
+	// implemented.
 	IgnoreConditions, RefuseConditions bool
 
 	mu      sync.Mutex // guards the fields below
 	objects map[string]object
-	asked   map[string]int // requests, by method
+	asked   map[string]int // by method
 }
 
 type object struct {
@@ -115,7 +115,7 @@ func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// perList is the number of objects in a list: fewer than in a real service, so that lists are split.
+// perList is fewer than in a real service, so that lists are split.
 const perList = 7
 
 func (f *Fake) list(w http.ResponseWriter, q url.Values) {

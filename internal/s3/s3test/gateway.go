@@ -12,8 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// GatewayProgram returns the path of a real service's program: Versity's gateway (github.com/versity/versitygw),
-// which keeps objects in a folder and supports conditional writes. "make s3-gateway" builds it. Empty: not found.
+// GatewayProgram returns the path of Versity's gateway (github.com/versity/versitygw), which "make s3-gateway" builds.
+// Empty: not found.
 func GatewayProgram() string {
 	if p := os.Getenv("ROUSE_S3_GATEWAY"); p != "" {
 		return p
@@ -29,8 +29,7 @@ func GatewayProgram() string {
 	return ""
 }
 
-// Gateway starts a real service with the bucket "bucket" until the test ends. It skips the test if the program is
-// missing.
+// Gateway starts a real service with the bucket "bucket" until the test ends. It skips the test if the program is missing.
 func Gateway(t testing.TB) s3.Service {
 	t.Helper()
 	return GatewayAt(t, "127.0.0.1")
@@ -59,12 +58,12 @@ func GatewayAt(t testing.TB, host string) s3.Service {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var end error // the process's error; set before ended is closed
+	var end error // set before ended is closed
 	ended := make(chan struct{})
 	go func() { end = cmd.Wait(); close(ended) }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		<-ended // it was killed
+		<-ended
 	})
 	b := s3.NewBucket(service, "bucket")
 	defer b.Close()

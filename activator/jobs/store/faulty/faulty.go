@@ -16,12 +16,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3/s3test"
 )
 
-// Proxy is a proxy in front of a service that fails some requests, before or after the service has executed them.
+// Proxy fails some requests, before or after the service has executed them.
 type Proxy struct {
 	proxy  *httputil.ReverseProxy
-	rate   atomic.Uint32 // per thousand requests
+	rate   atomic.Uint32
 	down   atomic.Bool
-	Faults atomic.Int64 // the number of failed requests
+	Faults atomic.Int64
 }
 
 // New serves a proxy until the test ends. It fails nothing yet.
@@ -62,10 +62,10 @@ func (f *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s3test.Refuse(w, http.StatusServiceUnavailable, "SlowDown")
 	case 2: // nothing was executed
 		panic(http.ErrAbortHandler)
-	case 3: // it was executed, but the client gets no answer
+	case 3: // it was executed
 		f.proxy.ServeHTTP(httptest.NewRecorder(), r)
 		panic(http.ErrAbortHandler)
-	case 4: // the answer is cut
+	case 4:
 		f.proxy.ServeHTTP(&cut{ResponseWriter: w, left: rand.N(64)}, r)
 		panic(http.ErrAbortHandler)
 	default: // it takes longer than any client waits
