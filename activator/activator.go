@@ -1,35 +1,21 @@
-// Package activator is the front door and the data path. Clients send it requests in the OpenAI API, or in Ollama's
-// own API if a function runs on Ollama. It forwards them to the instances of functions. If all instances of a
-// function are asleep, it wakes one first: a request never fails because a model is asleep.
+// Package activator is the front door and the data path: it forwards requests in the API of OpenAI or Ollama to the
+// instances of functions, and wakes an instance if all are asleep. It wakes only under a grant of the autoscaler,
+// and changes no body but for the model of a fallback.
 //
-// The activator does not decide about memory: it wakes an instance only under a grant, and otherwise reports its
-// demand to the autoscaler. It does not change bodies, but for the model of a fallback.
-//
-// The life of one request:
-//
-//  1. The router ([Activator.Handler]) separates the front door, where the field "model" names the function or one of
-//     its adapters, from a function's own host, where every path is the function's. A caller that already knows the
-//     function calls [Activator.ServeFunction]. In a cluster the name may be a service, whose revisions share its
-//     requests ([Activator.PutTraffic]).
-//  2. Package peer identifies the client. The body is read whole, within the client's limits (internal/inbound),
-//     before anything else: the request can then wait, and be sent again, without its client. Package parse extracts
-//     the fields that the activator needs.
+//  1. The router ([Activator.Handler]) separates the front door, where the field "model" names the function or an
+//     adapter, from a function's own host, where every path is the function's.
+//  2. Package peer identifies the client. The body is read whole, within its limits, so that the request can wait
+//     and be sent again. Package parse extracts fields.
 //  3. [call.permit] checks the client's key.
-//  4. Package queue gives the request a slot of an instance: at once, or after a wait in which it wakes one. The first
-//     waiting request is sent ahead, right behind the call that wakes the instance. A streaming client that waits
-//     longer than [Config.CommentAfter] gets server-sent comments that report the stage.
-//  5. The request is sent to the instance (package forward). If that refuses, or fails before the first byte, the
-//     request goes to another instance or back to its place in the queue: its client has seen nothing yet.
-//  6. After the first byte the answer is passed on as it arrives. If it is cut, it ends with an error that the
-//     client can tell from a complete answer. Then the slot goes to the next request.
+//  4. Package queue gives the request a slot, at once or after a wait; the first waiting request is sent ahead,
+//     right behind the call that wakes the instance. A streaming client gets comments meanwhile.
+//  5. Package forward sends the request. If the instance fails before the first byte, the request goes to another
+//     or back to its place in the queue.
+//  6. The answer is passed on as it arrives. If it is cut, it goes on elsewhere or ends with an error that the
+//     client can tell.
 //
-// File call.go has these steps from top to bottom. A request is a call, which has four parts: the client's request
-// (request), what it wants of the queue ([queue.Want]), the attempts at instances (delivery), and the client's answer
-// (reply).
-//
-// Goroutines: each request runs on its own, from the router to the last byte, and so does each
-// wake. Demand and timers run on timer goroutines. The methods of [Activator] are
-// safe for concurrent use.
+// File call.go has these steps. Each request and each wake has a goroutine. The methods of [Activator] are safe for
+// concurrent use.
 package activator
 
 import (
@@ -64,72 +50,67 @@ type Sight = queue.Sight
 
 // Deps are the activator's dependencies. Emitter, Waker and Transport are required.
 type Deps struct {
-	// Emitter sends the demand events. Emit must not call the activator.
+	// Emitter sends events. Emit must not call the activator.
 	Emitter api.Emitter
-	// Waker wakes instances; a *control.Client is one.
-	Waker queue.Waker
+	Waker   queue.Waker
 	// Transport reaches instances, as [api.NewTransport] does.
 	Transport http.RoundTripper
-	// Dial reaches instances for requests that stream both ways; nil: as [api.NewTransport] does.
+	// Dial reaches instances for requests that stream both ways; nil: as [api.NewTransport].
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Peers identifies clients; nil: by their addresses, and none is trusted.
+	// Peers identifies clients; nil: by address, none is trusted.
 	Peers *peer.Addresses
-	// Keys decides which clients may send requests; nil: all may.
+	// Keys decides which clients may send requests; nil: all.
 	Keys *keys.Store
-	// Page is the web page that browsers get at the front door; nil: none.
+	// Page is what browsers get at the front door; nil: none.
 	Page http.Handler
 	// Lists reports whether a request may see the names of functions, and the metrics; nil: all may.
 	Lists func(*http.Request) bool
-	// Waits returns, for clients, what keeps a function from waking; "" if nothing does or it is unknown. It must not
-	// block for long. Nil: always unknown.
+	// Waits returns what keeps a function from waking; "": unknown. It must not block for long.
 	Waits func(api.FunctionName) string
-	// LastError returns why a function's last start failed, or "" for a caller who may not administer it. Nil: no one
-	// learns it.
+	// LastError returns why a function's last start failed; "" for a caller who may not know.
 	LastError func(*http.Request, api.FunctionName) string
-	// Sight limits which instances may see which clients' requests; nil: all may see all.
-	Sight Sight
-	// Traces exports the spans of wakes; nil: none are exported.
+	Sight     Sight
+	// Traces exports spans; nil: none.
 	Traces *waketrace.Exporter
-	// Others tells the other activators what clients' requests have cost here; they pass it to
-	// [Activator.ServedElsewhere]. Nil: no others.
+	// Others tells other activators what clients' requests cost here, for [Activator.ServedElsewhere].
 	Others interface{ Served(u control.ClientUse) }
 	// Access logs each request to a model; nil: none.
 	Access *slog.Logger
-	// Logger is the log; nil: nothing is logged.
+	// Logger may be nil.
 	Logger *slog.Logger
-	// Registry holds the metrics, which are served at /metrics; nil: a new one.
+	// Registry holds the metrics; nil: a new one.
 	Registry *prometheus.Registry
 }
 
-// queues gives the activator the methods by which the autoscaler and the instances reach its functions.
+// queues has the methods by which the autoscaler and the instances reach functions.
 type queues = queue.Queues
 
-// Activator holds and routes requests and wakes instances. See the package comment.
+// Activator holds and routes requests and wakes instances.
 type Activator struct {
 	*queues
 	cfg      Config
 	deps     Deps
 	log      *slog.Logger
 	metrics  *metrics.Metrics
-	unrouted *metrics.Function // for requests that found no function
+	unrouted *metrics.Function
 	door     *inbound.Door
 	client   *forward.Client
-	streams  streamTransports // for requests that are forwarded while they arrive
+	streams  streamTransports
 	handler  http.Handler
 	picks    picks
 
-	names    atomic.Pointer[directory] // how requests find functions; replaced as a whole
-	calls    atomic.Uint64             // the number of calls so far
+	names    atomic.Pointer[directory] // replaced as a whole
+	calls    atomic.Uint64
 	inFlight flight
 	tracer   *waketrace.Tracer
 	spent    *usageCounter
 
 	mu      sync.Mutex // guards the fields below and orders changes of names
 	cluster cluster
-	lost    []string // lost names that were already logged
+	lost    []string // already logged
 }
 
-// cluster holds what the activator knows of services, by name, and of namespaces.
+// cluster holds what is known of services, by name, and of namespaces.
 type cluster struct {
 	traffic    map[api.FunctionName][]Share
 	created    map[api.FunctionName]time.Time
@@ -180,8 +161,8 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 // Handler returns the handler for clients' requests.
 func (a *Activator) Handler() http.Handler { return a.handler }
 
-// Run reports wakes and clients' use until ctx ends. Then it ends the wakes in progress and sends each function's
-// last demand. Call [Activator.Drain] before ctx ends to lose no request.
+// Run reports wakes and use until ctx ends. Then it ends the wakes in progress and sends each function's last
+// demand. To lose no request, call [Activator.Drain] before.
 func (a *Activator) Run(ctx context.Context) error {
 	var told sync.WaitGroup
 	told.Go(func() {
@@ -201,7 +182,7 @@ func (a *Activator) Run(ctx context.Context) error {
 	return nil
 }
 
-// TellUse reports to the autoscaler what clients have used until now. [Activator.Run] does so every few seconds.
+// TellUse reports what clients have used until now. [Activator.Run] does so every few seconds.
 func (a *Activator) TellUse(now time.Time) {
 	a.queues.Charge()
 	a.spent.Tell(now)
@@ -210,7 +191,6 @@ func (a *Activator) TellUse(now time.Time) {
 // Declared reports whether a function is declared.
 func (a *Activator) Declared(name api.FunctionName) bool { return a.names.Load().byName[name] != nil }
 
-// index rebuilds the directory from the declared functions.
 func (a *Activator) index() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -229,31 +209,30 @@ func (a *Activator) index() {
 	a.lost = lost
 }
 
-// Config is the activator's configuration. The zero value is usable once it has a Name.
+// Config is the activator's configuration. Only Name is required.
 type Config struct {
-	// Name is the sender's name in events, unique among activators.
+	// Name is unique among activators.
 	Name string
-	// Bodies bounds request bodies, each and in total: those that arrive, wait or run.
+	// Bodies bounds request bodies, each and in total.
 	Bodies inbound.Config
-	// CommentAfter is how long a streaming client is held before it gets its header and the first comment. Default 1 s.
+	// CommentAfter is how long a streaming client waits for its header and the first comment. Default 1 s.
 	CommentAfter time.Duration
 	// CommentEvery is the time between further comments. Default 5 s.
 	CommentEvery time.Duration
-	// WriteTimeout is how long a client may leave an answer unread before its request is ended. Default 1 min.
+	// WriteTimeout is how long a client may leave an answer unread before its request ends. Default 1 min.
 	WriteTimeout time.Duration
-	// Domain is the suffix of functions' own hosts, NAME.NAMESPACE.Domain. Default "localhost";
-	// [NoDomain]: functions have no own hosts, and every host is the front door's.
+	// Domain is the suffix of functions' own hosts, NAME.NAMESPACE.Domain. Default "localhost"; [NoDomain]: none.
 	Domain string
-	// Stored tells clients how a response can be stored. The activator itself stores none: the server in front that
-	// does removes the fields that ask for it. Empty: responses can't be stored.
+	// Stored tells clients how a response can be stored: by a server in front, which removes the fields that ask
+	// for it. Empty: not at all.
 	Stored string
-	// Version is the response body of /version.
+	// Version is the answer of /version.
 	Version string
-	// PrivateMetrics keeps /metrics off the front door: the caller serves [Deps.Registry] elsewhere.
+	// PrivateMetrics keeps /metrics off the front door.
 	PrivateMetrics bool
 }
 
-// NoDomain is the [Config.Domain] of an activator whose functions have no own hosts.
+// NoDomain is the [Config.Domain] without own hosts of functions.
 const NoDomain = "-"
 
 func (c Config) withDefaults() Config {
@@ -267,7 +246,7 @@ func (c Config) withDefaults() Config {
 
 var domain = lazyregexp.New(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
-// Validate returns an error for the first invalid field, with the valid values. Zero fields take their defaults.
+// Validate returns an error for the first invalid field. Zero fields take their defaults.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	if err := c.Bodies.Validate(); err != nil {

@@ -15,27 +15,25 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// Traffic says how the requests for a service are divided among its functions. In a cluster a service is a Knative
-// Service, and each of its revisions is a function. On one machine every function is its own service.
+// Traffic says how the requests for a service are divided among its functions: in a cluster, the revisions of a
+// Knative Service. On one machine every function is its own service.
 type Traffic struct {
-	// Service is the Knative Service, "namespace/name".
+	// Service is "namespace/name".
 	Service api.FunctionName
-	// Shares lists the revisions that receive requests; empty: none is ready yet.
+	// Shares are the revisions with requests; empty: none is ready yet.
 	Shares []Share
 }
 
 // Share is one revision's part of the traffic.
 type Share struct {
 	Function api.FunctionName
-	// Percent is above zero; the shares of one service add up to 100.
+	// Percent is above 0; a service's shares add up to 100.
 	Percent int
 }
 
-// PutTraffic sets how the functions of a service share the requests that name it, one of its models or an adapter.
-// Each request is divided among the functions that have the name, by their shares. It replaces the previous traffic.
-// Undeclared functions get nothing. Waiting requests stay with their function.
-//
-// It matters only for functions with an [api.Function.Service]: one without is its own service.
+// PutTraffic replaces the traffic of a service. Each request is divided, by share, among the functions that have
+// its name; undeclared ones get nothing. Waiting requests stay with their function. It matters only for functions
+// with an [api.Function.Service].
 func (a *Activator) PutTraffic(t Traffic) {
 	var shares []Share
 	for _, s := range t.Shares {
@@ -53,41 +51,40 @@ func (a *Activator) PutTraffic(t Traffic) {
 	}
 }
 
-// RemoveTraffic removes a service: its functions are then reached by [Activator.ServeFunction] only.
+// RemoveTraffic removes a service: only [Activator.ServeFunction] reaches its functions then.
 func (a *Activator) RemoveTraffic(service api.FunctionName) {
 	if remove(a, a.cluster.traffic, service) {
 		a.index()
 	}
 }
 
-// PutService sets when a service was created. If several want a name, the oldest gets it; one of unknown age counts
-// as the youngest.
+// PutService sets when a service was created. The oldest that wants a name gets it; unknown age counts as the
+// youngest.
 func (a *Activator) PutService(service api.FunctionName, created time.Time) {
 	if put(a, a.cluster.created, service, created, time.Time.Equal) && a.names.Load().services[service] { // otherwise it has no functions yet
 		a.index()
 	}
 }
 
-// RemoveService removes the age of a deleted service.
+// RemoveService forgets the age of a deleted service.
 func (a *Activator) RemoveService(service api.FunctionName) {
 	if remove(a, a.cluster.created, service) && a.names.Load().services[service] {
 		a.index()
 	}
 }
 
-// SetNamespace sets whether a namespace exists: models can be named by namespace only if it does. The namespaces of
-// functions are known anyway.
+// SetNamespace sets whether a namespace exists: only then it can be part of a model's name. Those of functions are
+// known anyway.
 func (a *Activator) SetNamespace(name string, there bool) {
 	changed := !there && remove(a, a.cluster.namespaces, name)
 	if there {
 		changed = put(a, a.cluster.namespaces, name, true, func(x, y bool) bool { return x == y })
 	}
-	if changed && a.names.Load().prefixes[name] { // otherwise no name has that prefix yet
+	if changed && a.names.Load().prefixes[name] { // otherwise no name has that prefix
 		a.index()
 	}
 }
 
-// put sets a key of a map of the cluster, and reports whether its value changed.
 func put[K comparable, V any](a *Activator, m map[K]V, key K, value V, same func(V, V) bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -96,7 +93,6 @@ func put[K comparable, V any](a *Activator, m map[K]V, key K, value V, same func
 	return !same(old, value)
 }
 
-// remove deletes a key of a map of the cluster, and reports whether it existed.
 func remove[K comparable, V any](a *Activator, m map[K]V, key K) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,14 +101,14 @@ func remove[K comparable, V any](a *Activator, m map[K]V, key K) bool {
 	return was
 }
 
-// A function may name models that answer in its place ([api.Function.Fallback]). A request goes to the next of them if
-// no instance of its function could take it, and its client has no byte of an answer. The list of the function that the
-// client named is the only one: so a request is never sent in a circle.
+// If no instance could take a request and its client has no byte of an answer, the request goes to the next model
+// in its function's [api.Function.Fallback]. Only the list of the function that the client named counts: no request
+// goes in a circle.
 
-// headerFallback names the model that answers in place of the one that the client named, and the reason.
+// headerFallback names the model that answers in place of the named one, and the reason.
 const headerFallback = "Rouse-Fallback"
 
-// fallsBack reports whether another model may answer a request that was refused with an error.
+// fallsBack reports whether another model may answer a request refused with e.
 func (c *call) fallsBack(e *api.Error) bool {
 	at, _ := api.FindPath("", c.req.in.URL.Path)
 	switch {
@@ -122,8 +118,8 @@ func (c *call) fallsBack(e *api.Error) bool {
 	return e.Status == http.StatusServiceUnavailable || e.Code == api.CodeHoldFull
 }
 
-// fallBack moves c to the next model that may answer in place of its function, which refused it with err. It returns
-// false if there is none.
+// fallBack moves c to the next model that may answer it, after its function refused it with err; false: there is
+// none.
 func (c *call) fallBack(err error) bool {
 	var refused *api.Error
 	if !errors.As(err, &refused) || !c.fallsBack(refused) {
@@ -149,7 +145,7 @@ func (c *call) fallBack(err error) bool {
 	return false
 }
 
-// substitute finds a model for c, in the namespace of its function first. The error says why c can't go there.
+// substitute finds a model for c. The error says why c can't go there.
 func (c *call) substitute(name string) (*target, error) {
 	names := c.a.names.Load()
 	t, missing := names.fallback(c.f, name)
@@ -182,7 +178,7 @@ func (d *directory) fallback(f *queue.Function, name string) (*target, *api.Erro
 	return d.find(name, false)
 }
 
-// wrongFallbacks says of each fallback of f that helps nothing why, in a line.
+// wrongFallbacks says of each useless fallback of f why, in a line.
 func (d *directory) wrongFallbacks(f *queue.Function) (list []string) {
 	for _, name := range f.Spec().Fallback {
 		t, missing := d.fallback(f, string(name))
@@ -209,7 +205,7 @@ func (d *directory) leadsBack(t *target, f *queue.Function, seen map[*target]boo
 	})
 }
 
-// renameModel makes the body that is sent name another model. Its copy is charged to the request.
+// renameModel makes the body name another model. Its copy is charged to the request.
 func (c *call) renameModel(name string) error {
 	if err := c.req.body.Take(c.ctx, int64(c.req.body.Len()+len(name))); err != nil {
 		return err
@@ -224,7 +220,7 @@ func (c *call) renameModel(name string) error {
 	return nil
 }
 
-// replaceBy lets c wait for t, as a new request does.
+// replaceBy lets c wait for t as a new request.
 func (c *call) replaceBy(name string, t *target, reason string) {
 	c.f.Metrics.FellBack(reason)
 	if c.insteadOf == "" {
@@ -244,13 +240,11 @@ func (c *call) replaceBy(name string, t *target, reason string) {
 	c.reply.comment.fallBack(fmt.Sprintf("%s; reason=%q", name, reason))
 }
 
-// A model with variants is several functions under one name, each a way to run it: on other GPUs, with other weights
-// or another runtime. The client names the model, and each request goes to the variant that can serve it best now
-// ([queue.Best]). A request that waits at one variant moves to another as soon as that one has a free slot, or, if its
-// own variant is refused, to any that is not.
+// A model with variants is several functions under one name, each a way to run it: on other GPUs, with other
+// weights or another runtime. Each request goes to the best variant ([queue.Best]). One that waits moves to another
+// as soon as that has a free slot, or, if its own is refused, to any that is not.
 
-// variants returns the models with variants: functions of one namespace that declare it. Such a model is as old as
-// the oldest of their services.
+// variants returns the models with variants. Each is as old as the oldest of its services.
 func (d *directory) variants(services []service, created map[api.FunctionName]time.Time) []wish {
 	type model struct {
 		namespace string
@@ -305,7 +299,6 @@ func (d *directory) variants(services []service, created map[api.FunctionName]ti
 	return wishes
 }
 
-// choose returns the variant that can serve a request best now.
 func (t *target) choose() *queue.Function {
 	fs := make([]*queue.Function, len(t.variants))
 	for i, v := range t.variants {
@@ -314,8 +307,8 @@ func (t *target) choose() *queue.Function {
 	return queue.Best(fs)
 }
 
-// moveToVariant moves c to another variant of the model that its client named, after its own variant refused it with
-// err. It returns false if there is none, or the client's time is up.
+// moveToVariant moves c to another variant after its own refused it with err; false: there is none, or the client's
+// time is up.
 func (c *call) moveToVariant(err error) bool {
 	var refused *api.Error
 	if c.group == nil || c.ctx.Err() != nil || !errors.As(err, &refused) || refused.Code == queue.CodeHoldTimeout {
