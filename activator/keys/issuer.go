@@ -20,30 +20,28 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// Codes of refusals, besides those of [api].
+// Codes of refusals.
 const (
-	CodeRateLimit = "rate_limit_exceeded" // the key's limit; OpenAI's code
-	CodeNoIssuer  = "issuer_unavailable"  // the issuer that must verify the token is unreachable
+	CodeRateLimit = "rate_limit_exceeded" // OpenAI's code
+	CodeNoIssuer  = "issuer_unavailable"  // the issuer is unreachable
 )
 
-// maxTenants bounds the remembered tenants of one issuer. Unused ones are forgotten for new ones.
+// maxTenants bounds the remembered tenants of one issuer.
 const maxTenants = 10_000
 
-// forget is how long an idle tenant is remembered.
 const forget = time.Minute
 
-// issuer checks the tokens of one [apikey.Issuer], and holds its tenants' accounts.
 type issuer struct {
 	declared apikey.Issuer
 	client   *http.Client
 	store    *Store
 
-	ctx    context.Context // for fetching the issuer's keys; ends with the issuer
+	ctx    context.Context // for fetching keys; ends with the issuer
 	revoke context.CancelFunc
 
 	asking   sync.Mutex // guards the fields below; held during discovery
 	verifier *oidc.IDTokenVerifier
-	failed   time.Time // when discovery failed; zero: it did not
+	failed   time.Time
 	why      error
 
 	mu       sync.Mutex          // guards the fields below, and the declared rights
@@ -65,7 +63,7 @@ func newIssuer(d apikey.Issuer, s *Store) *issuer {
 	return i
 }
 
-// takes reports whether the issuer matches d, and if so gives its tenants the rights in d.
+// takes reports whether the issuer matches d, and if so applies the rights in d.
 func (i *issuer) takes(d apikey.Issuer) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -97,11 +95,10 @@ func issuerOf(token string) (url string, is bool) {
 	return claims.Issuer, json.Unmarshal(raw, &claims) == nil && claims.Issuer != ""
 }
 
-// retryIssuer is how long an answer of an issuer is reused: each token with an unknown key would otherwise fetch the
-// issuer's keys.
+// retryIssuer is how long an issuer's answer is reused: each token with an unknown key would fetch its keys.
 const retryIssuer = 10 * time.Second
 
-// check returns the verifier of tokens, and queries the issuer for it the first time.
+// check returns the verifier of tokens, after discovery the first time.
 func (i *issuer) check() (*oidc.IDTokenVerifier, error) {
 	i.asking.Lock()
 	defer i.asking.Unlock()
@@ -120,7 +117,6 @@ func (i *issuer) check() (*oidc.IDTokenVerifier, error) {
 	return i.verifier, nil
 }
 
-// account verifies a token and returns its tenant's account.
 func (i *issuer) account(ctx context.Context, token string) (*Account, error) {
 	v, err := i.check()
 	if err != nil {
@@ -132,7 +128,7 @@ func (i *issuer) account(ctx context.Context, token string) (*Account, error) {
 		switch {
 		case errors.As(err, &expired):
 			return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the token has expired")
-		case strings.Contains(err.Error(), "fetching keys"): // the library has no error of its own for it
+		case strings.Contains(err.Error(), "fetching keys"): // the library has no error for it
 			return nil, unreachable(i.declared.URL)
 		}
 		return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the token is not valid here: want one of %s for the audience %s", i.declared.URL, i.declared.Audience)
@@ -148,7 +144,7 @@ func unreachable(url string) *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, CodeNoIssuer, "the issuer %s can't be reached to check the token", url).WithRetryAfter(retryIssuer)
 }
 
-// claim returns the claim of a token that names the tenant.
+// claim returns the token's claim that names the tenant.
 func (i *issuer) claim(t *oidc.IDToken) (string, error) {
 	name := i.declared.TenantClaim
 	if name == "" || name == "sub" {
@@ -165,8 +161,7 @@ func (i *issuer) claim(t *oidc.IDToken) (string, error) {
 	return claim, apikey.ValidName(claim)
 }
 
-// of returns the account of the tenant that a claim names. No two claims share one. The error, an [api.Error], is a
-// 503: there are too many.
+// of returns the account of a claim. The error, an [api.Error], is a 503: there are too many.
 func (i *issuer) of(claim string, now time.Time) (*Account, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

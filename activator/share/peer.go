@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// peer is this activator's state of another one.
+// peer is the state of another activator.
 type peer struct {
 	Activator
 	stop   func()
@@ -18,24 +18,24 @@ type peer struct {
 	next   *round    // nil: none is due
 	asking *round    // nil: none has begun
 	armed  bool      // a timer for the next round is set
-	away   time.Time // until then it is not asked: it could not be reached
+	away   time.Time // unreachable: not asked until then
 	fault  bool      // the last exchange failed
-	lost   bool      // it did not answer in time, and has not been heard since
+	lost   bool      // it did not answer in time, and was not heard since
 	heard  time.Time // when it last sent something
 	apart  bool      // it can't reach another one
 
-	run   string // identifies its process; empty: unknown yet
-	again bool   // an earlier process of it was told of use here
+	run   string // its process; empty: unknown
+	again bool   // an earlier process was told of use here
 	meets bool   // it is to report earlier use
-	taken uint64 // the number of the last part received from it
-	// reported is the use that it has reported and not given back, by account. What runs there ends with it.
+	taken uint64 // number of the last part from it
+	// What it has reported and not given back, by account.
 	reported map[string]control.Use
 
-	// Use here that was not sent yet.
+	// Use here that was not sent.
 	accounts map[string]control.Use
-	clients  map[control.ClientUse]float64 // the cost by client; Cost is 0 in the key
-	late     bool                          // they could not be sent when they were due, or this front door was apart
-	sent     []control.UsagePart           // sent and not acknowledged
+	clients  map[control.ClientUse]float64 // cost; Cost is 0 in the key
+	late     bool                          // not sent when due, or this front door was apart
+	sent     []control.UsagePart           // and not acknowledged
 	number   uint64                        // of the last sealed part
 }
 
@@ -45,7 +45,7 @@ func newPeer(a Activator) *peer {
 	return p
 }
 
-// forget drops the use that it has not been told.
+// forget drops the unsent use.
 func (p *peer) forget() {
 	p.accounts, p.clients = map[string]control.Use{}, map[control.ClientUse]float64{}
 	p.sent = nil
@@ -66,7 +66,7 @@ func (p *peer) message() control.UsageMessage {
 	return control.UsageMessage{Taken: p.taken, TakenOf: p.run, Parts: slices.Clone(p.sent)}
 }
 
-// unknown returns the most of an account's use that it may not know. What was given back it may know already.
+// unknown returns the most of an account's use that it may not know. It may know already what was given back.
 func (p *peer) unknown(account string) control.Use {
 	sum := p.accounts[account].Max(control.Use{})
 	for _, part := range p.sent {
@@ -75,7 +75,6 @@ func (p *peer) unknown(account string) control.Use {
 	return sum
 }
 
-// acknowledged drops the parts up to the number that it has received.
 func (p *peer) acknowledged(number uint64) {
 	for len(p.sent) > 0 && p.sent[0].Number <= number {
 		p.sent = p.sent[1:]
@@ -91,7 +90,7 @@ type lesson struct {
 
 type lessons []lesson
 
-// take applies new parts: it adds to the use learned of accounts, and returns the cost of clients' requests.
+// take applies new parts: it appends to learned, and returns the cost of clients' requests.
 func (p *peer) take(parts []control.UsagePart, learned *lessons) (clients []control.ClientUse) {
 	slices.SortFunc(parts, func(a, b control.UsagePart) int { return cmp.Compare(a.Number, b.Number) })
 	if len(p.reported) > mostAccounts {
@@ -112,7 +111,7 @@ func (p *peer) take(parts []control.UsagePart, learned *lessons) (clients []cont
 	return clients
 }
 
-// ran removes the requests that ran there from the accounts.
+// ran removes the requests that ran there.
 func (p *peer) ran(learned *lessons) {
 	for account, u := range p.reported {
 		*learned = append(*learned, lesson{account: account, use: control.Use{Running: -u.Running}})
