@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 )
 
-// openStore opens the store of files, batches and later answers, if configured.
+// openStore opens the store of files, batches and answers, if configured.
 func (p *process) openStore() (err error) {
 	if p.cfg.Store.At == "" {
 		return nil
@@ -45,10 +45,8 @@ func (p *process) newBatches(registry *prometheus.Registry) (err error) {
 	return err
 }
 
-// noStore is the reason for having no store.
 const noStore = "the Deployment rouse-activator has no ROUSE_STORE"
 
-// howStored returns how a response could be stored.
 func (p *process) howStored() string {
 	if p.store == nil {
 		return noStore
@@ -56,15 +54,14 @@ func (p *process) howStored() string {
 	return jobs.NeedsKey
 }
 
-// runBatches runs the store's batches until ctx ends. It ends before requests are drained, so that its own requests
-// delay nobody.
+// runBatches ends before requests are drained, so that its own delay nobody.
 func (p *process) runBatches(ctx context.Context) {
 	if p.batches != nil {
 		p.batches.Run(ctx)
 	}
 }
 
-// front returns the front door, with the paths for files, batches and later answers.
+// front returns the front door, with the paths of the store.
 func (p *process) front() http.Handler {
 	if p.batches == nil {
 		return jobs.Without(p.core.Handler(), p.core.OwnHost, noStore)

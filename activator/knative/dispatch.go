@@ -28,9 +28,9 @@ type dispatcher struct {
 	stock  http.Handler
 	isOurs func(*v1.Revision) bool
 	lookup func(namespace, name string) (*v1.Revision, error)
-	tell   func(*v1.Revision)                      // tells the activator of a revision of our class
+	tell   func(*v1.Revision)                      // tells the activator of a revision
 	named  func(api.FunctionName) api.FunctionName // the function for a revision's requests: itself, or its Service if that runs elsewhere
-	domain string                                  // the cluster's domain, such as cluster.local
+	domain string                                  // such as cluster.local
 }
 
 func (d *dispatcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -64,7 +64,6 @@ func (d *dispatcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ours serves a request for one of our revisions, without the headers that the ingress added for the activator.
 func (d *dispatcher) ours(w http.ResponseWriter, r *http.Request, name api.FunctionName) {
 	clean(r)
 	d.core.ServeFunction(w, r, name)
@@ -77,10 +76,10 @@ func clean(r *http.Request) {
 	}
 }
 
-// frontDoor is the front door's own Service.
+// frontDoor is the front door's Service.
 var frontDoor = types.NamespacedName{Namespace: control.SystemNamespace, Name: control.FrontDoorName}
 
-// byHeader returns the revision from the ingress's headers. Both headers are required.
+// byHeader returns the revision in the ingress's headers.
 func (d *dispatcher) byHeader(r *http.Request) (types.NamespacedName, bool) {
 	id := types.NamespacedName{Namespace: r.Header.Get(stockactivator.RevisionHeaderNamespace), Name: r.Header.Get(stockactivator.RevisionHeaderName)}
 	return id, id.Namespace != "" && id.Name != ""

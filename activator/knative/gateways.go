@@ -7,7 +7,6 @@ import (
 	"github.com/rouse-dev/rouse/activator/picker"
 )
 
-// gateways is the endpoint picker for gateways, and its listener.
 type gateways struct {
 	picker   *picker.Server
 	listener net.Listener
@@ -15,7 +14,7 @@ type gateways struct {
 	stop     context.CancelFunc
 }
 
-// meetGateways creates the endpoint picker, if configured, and listens. It does not serve yet.
+// meetGateways creates the endpoint picker, if configured, and listens.
 func (p *process) meetGateways() error {
 	if p.cfg.Picker == nil {
 		return nil

@@ -13,13 +13,13 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// clientKeys loads the clients' keys from the Secret [control.KeysSecret].
+// clientKeys loads the Secret [control.KeysSecret].
 type clientKeys struct {
 	store *keys.Store
 	log   *slog.Logger
 }
 
-// secret loads a Secret. One without the entry declares no keys; an invalid one changes nothing.
+// A Secret without the entry declares no keys; an invalid one changes nothing.
 func (k clientKeys) secret(s *corev1.Secret) {
 	if s.Name != control.KeysSecret {
 		return
@@ -44,11 +44,10 @@ func (k clientKeys) deleted(s *corev1.Secret) {
 	}
 }
 
-// followKeys returns the store of the clients' keys, or nil if keys are off. It blocks until the Secret has been
-// read.
+// followKeys returns the store of the clients' keys, nil if keys are off. It blocks until the Secret has been read.
 func followKeys(ctx context.Context, secret cache.SharedIndexInformer, others keys.Others, log *slog.Logger) (*keys.Store, error) {
 	if secret == nil {
-		return nil, nil // keys are off
+		return nil, nil
 	}
 	k := clientKeys{store: keys.NewStore(nil).Among(others), log: log}
 	if err := follow(ctx, secret, on(k.secret, k.deleted), "the keys of clients"); err != nil {
@@ -57,8 +56,7 @@ func followKeys(ctx context.Context, secret cache.SharedIndexInformer, others ke
 	return k.store, nil
 }
 
-// follow adds a handler to an informer that has been started, and returns once the handler has seen all. what names it
-// in errors.
+// follow adds a handler to a started informer, and returns once the handler has seen all.
 func follow(ctx context.Context, informer cache.SharedIndexInformer, h cache.ResourceEventHandler, what string) error {
 	registered, err := informer.AddEventHandler(h)
 	if err != nil {

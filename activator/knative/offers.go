@@ -19,11 +19,9 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// errNoFront is why an agent is not ready.
 var errNoFront = errors.New("no front door knows this agent yet: its log says why")
 
-// join creates the agent that offers functions to front doors, and creates functions for them if the cluster accepts
-// that.
+// join creates the agent, and the applier if the cluster accepts functions of front doors.
 func (p *process) join(o *offers, services servingclient.ServicesGetter) (_ *applier, err error) {
 	deps := agent.Deps{Serve: o.serve, Functions: o.functions, Stats: o.stats, Emitter: api.EmitterFunc(o.emit), Logger: p.log}
 	var applier *applier
@@ -56,18 +54,17 @@ func (p *process) join(o *offers, services servingclient.ServicesGetter) (_ *app
 //  3. A request goes to a revision with a free slot, weighted by share. Without one it is given back.
 type offers struct {
 	core    *activator.Activator
-	out     api.Emitter // demand, to the autoscaler
+	out     api.Emitter // to the autoscaler
 	pod     string
 	changed func(service api.FunctionName) // the agent's; set before any put
 
-	mu        sync.Mutex // guards the fields below; no other lock is taken while it is held
+	mu        sync.Mutex // guards the fields below; no other lock is taken meanwhile
 	revisions map[api.FunctionName]api.Function
 	traffic   map[api.FunctionName][]activator.Share
 	drawn     map[wanted]map[api.FunctionName]int // by revision
-	all       map[api.FunctionName][]backend      // the cached result of backends, which is not modified; nil: something has changed
+	all       map[api.FunctionName][]backend      // the result of backends; nil: something has changed
 }
 
-// wanted is a front door's demand for a Service.
 type wanted struct {
 	front   string
 	service api.FunctionName
@@ -78,7 +75,6 @@ func newOffers(core *activator.Activator, out api.Emitter, pod string) *offers {
 		traffic: map[api.FunctionName][]activator.Share{}, drawn: map[wanted]map[api.FunctionName]int{}}
 }
 
-// put adds or updates a revision.
 func (o *offers) put(f api.Function) {
 	if o == nil {
 		return
@@ -138,7 +134,7 @@ type backend struct {
 	percent int
 }
 
-// backends returns the revisions with traffic of each Service, the one with the most first; without any traffic the
+// backends returns the revisions with traffic of each Service, the greatest share first; without traffic the
 // newest. The caller must not modify the result.
 func (o *offers) backends() map[api.FunctionName][]backend {
 	o.mu.Lock()
@@ -174,7 +170,7 @@ func (o *offers) backends() map[api.FunctionName][]backend {
 	return all
 }
 
-// functions returns the Services as functions, by name. See [agent.Deps].
+// See [agent.Deps].
 func (o *offers) functions() []api.Function {
 	all := o.backends()
 	list := make([]api.Function, 0, len(all))
@@ -194,7 +190,7 @@ func (o *offers) functions() []api.Function {
 	return list
 }
 
-// stats sums the activator's statistics of a Service's revisions. See [agent.Deps].
+// See [agent.Deps].
 func (o *offers) stats(service api.FunctionName) (sum api.Activity, ok bool) {
 	failed := 0
 	backends := o.backends()[service]
@@ -218,7 +214,7 @@ func (o *offers) stats(service api.FunctionName) (sum api.Activity, ok bool) {
 	return sum, ok
 }
 
-// serve answers a request for a Service. See [agent.Deps].
+// See [agent.Deps].
 func (o *offers) serve(w http.ResponseWriter, r *http.Request, service api.FunctionName) {
 	backends := o.backends()[service]
 	var free []backend
@@ -231,7 +227,7 @@ func (o *offers) serve(w http.ResponseWriter, r *http.Request, service api.Funct
 		free = backends
 	}
 	if len(free) == 0 {
-		o.core.ServeAtOnce(w, r, service) // it answers that the function does not exist
+		o.core.ServeAtOnce(w, r, service) // which answers that the function does not exist
 		return
 	}
 	o.core.ServeAtOnce(w, r, draw(free))
@@ -252,7 +248,7 @@ func draw(list []backend) api.FunctionName {
 	return list[0].Name
 }
 
-// emit passes a front door's demand for a Service on as demand for its revisions.
+// emit passes a front door's demand for a Service on to its revisions.
 func (o *offers) emit(e api.Event) {
 	var d api.Demand
 	if e.Type != api.EventDemand || json.Unmarshal(e.Data, &d) != nil {
@@ -270,8 +266,8 @@ func (o *offers) emit(e api.Event) {
 	}
 }
 
-// divide returns how many requests wait at a front door for each of a Service's revisions. Earlier requests keep
-// their revision, and new ones are drawn. A revision whose last request has left is included once, with 0.
+// divide returns how many requests wait for each of a Service's revisions. Earlier ones keep their revision, new
+// ones are drawn. A revision that has lost its last one is included once, with 0.
 func (o *offers) divide(d api.Demand, backends []backend) map[api.FunctionName]int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -287,7 +283,7 @@ func (o *offers) divide(d api.Demand, backends []backend) map[api.FunctionName]i
 	for ; sum < d.Waiting && len(backends) > 0; sum++ {
 		now[draw(backends)]++
 	}
-	for ; sum > d.Waiting; sum-- { // it is unknown which ones have left
+	for ; sum > d.Waiting; sum-- { // which ones have left is unknown
 		most := slices.MaxFunc(slices.Sorted(maps.Keys(now)), func(a, b api.FunctionName) int { return cmp.Compare(now[a], now[b]) })
 		now[most]--
 	}

@@ -25,13 +25,12 @@ import (
 // Marks of a Service that this package has made.
 const (
 	labelPlaced        = "clusters.rouse.dev/placed"
-	annotationFronts   = "clusters.rouse.dev/fronts"   // JSON: the names of its front doors
-	annotationManifest = "clusters.rouse.dev/manifest" // the hash of its manifest
+	annotationFronts   = "clusters.rouse.dev/fronts"   // JSON: names
+	annotationManifest = "clusters.rouse.dev/manifest" // hash
 )
 
-// acceptConfig is an Applier's configuration.
 type acceptConfig struct {
-	// Namespace is the namespace in which all Services are created.
+	// Namespace is where all Services are created.
 	Namespace string
 	// Images are the images of the accepted runtimes.
 	Images map[string]string
@@ -55,7 +54,6 @@ func acceptNamespace(patterns []string) (string, error) {
 	return one, nil
 }
 
-// Validate returns an error for the first invalid field, with the valid values.
 func (c acceptConfig) Validate() error {
 	switch {
 	case c.Namespace == "" || path.Clean(c.Namespace) != c.Namespace:
@@ -71,24 +69,22 @@ func (c acceptConfig) Validate() error {
 	return config.Accept{Models: c.Models}.Validate()
 }
 
-// applier creates the functions of remote front doors as Knative Services of one namespace. It implements agent.Applier.
+// applier creates the functions of front doors as Knative Services of one namespace. It implements agent.Applier.
 //
-// It refuses whatever a cluster's operator would not run for others: a runtime without an image named by the operator, a
-// command, a handler, an environment, a sidecar, or another namespace. A Service gets its manifest's annotations,
-// resources and runtime arguments, and the marks above; it is deleted without owners. Services of others stay unchanged.
-// Each write requires the state that was read, else the object is read again. The cluster's watch reports Services
-// ([applier.See]), so that every agent of the cluster knows their owners.
+// It refuses a runtime without an image named by the operator, a command, a handler, an environment, a sidecar, or
+// another namespace. A Service gets its manifest's annotations, resources and runtime arguments, and the marks
+// above; it is deleted without owners. Services of others stay unchanged. The cluster's watch reports Services
+// ([applier.See]): every agent knows their owners.
 //
-// Its methods are safe for concurrent use, and those that the cluster's watch calls do nothing on nil.
+// Its methods are safe for concurrent use; those that the watch calls do nothing on nil.
 type applier struct {
 	cfg      acceptConfig
 	services servingclient.ServiceInterface
 
 	mu     sync.Mutex
-	owners map[api.FunctionName][]string // of this package's Services, from the watch; lists are replaced, never changed
+	owners map[api.FunctionName][]string // from the watch; lists are replaced, never changed
 }
 
-// newApplier returns an Applier that creates Services with a client.
 func newApplier(cfg acceptConfig, client servingclient.ServicesGetter) (*applier, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -104,7 +100,6 @@ func (a *applier) See(s *v1.Service) (changed bool) {
 	return a.note(api.NewFunctionName(s.Namespace, s.Name), ownersOf(s))
 }
 
-// Forget handles the deletion of a Service.
 func (a *applier) Forget(s *v1.Service) {
 	if a != nil {
 		a.note(api.NewFunctionName(s.Namespace, s.Name), nil)
@@ -186,8 +181,7 @@ func (a *applier) Remove(ctx context.Context, name api.FunctionName, front strin
 	})
 }
 
-// change calls do with the present Service of that name, or nil, and repeats that if the object has changed
-// meanwhile.
+// change calls do with the present Service, or nil, again if the object has changed meanwhile.
 func (a *applier) change(ctx context.Context, name api.FunctionName, do func(is *v1.Service) error) error {
 	raced := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 	err := retry.OnError(retry.DefaultRetry, raced, func() error {
@@ -223,7 +217,7 @@ func (a *applier) explain(err error, name api.FunctionName) error {
 	return fmt.Errorf("change the Service of %s: %w", name, err)
 }
 
-// ownersOf returns the front doors that a Service was made for; none: not made by this package.
+// ownersOf returns the front doors that a Service was made for; none: not made here.
 func ownersOf(s *v1.Service) (fronts []string) {
 	if s.Labels[labelPlaced] == "" || s.DeletionTimestamp != nil || json.Unmarshal([]byte(s.Annotations[annotationFronts]), &fronts) != nil {
 		return nil
@@ -231,7 +225,7 @@ func ownersOf(s *v1.Service) (fronts []string) {
 	return fronts
 }
 
-// keepMarks copies the marks of a Service's metadata, for watches that drop most of it.
+// keepMarks copies the marks of a Service, for strip.
 func keepMarks(to *metav1.ObjectMeta, from metav1.ObjectMeta) {
 	if from.Labels[labelPlaced] == "" {
 		return
@@ -243,7 +237,6 @@ func keepMarks(to *metav1.ObjectMeta, from metav1.ObjectMeta) {
 	to.Annotations[annotationFronts] = from.Annotations[annotationFronts]
 }
 
-// markOwners records a Service's owners.
 func markOwners(s *v1.Service, owners []string) {
 	text, _ := json.Marshal(owners) // strings always marshal
 	s.Annotations[annotationFronts] = string(text)

@@ -27,14 +27,11 @@ const (
 // forgetAfter is when an instance without a pod is forgotten: its last report may come after the pod's deletion.
 const forgetAfter = 10 * time.Minute
 
-// prober asks stale instances for their state: those that have a pod and have not reported while requests wait for
-// them. Their report may have been lost.
+// prober asks stale instances for their state: a report may have been lost.
 //
 //  1. Each second it checks the functions with waiting requests.
-//  2. A pod whose instance has not reported, or not lately and is not awake, is asked for its state, with its known
-//     credential.
-//  3. Without a credential, or if it is refused, the instance is asked to report to the autoscaler, which needs
-//     none: the report then comes from there.
+//  2. An instance that is silent and not awake is asked for its state, with its credential.
+//  3. Without a valid credential it is asked to report to the autoscaler, which needs none.
 type prober struct {
 	core      *activator.Activator
 	watch     *watch
@@ -60,7 +57,6 @@ func (p *prober) run(ctx context.Context) error {
 	}
 }
 
-// stale is an instance to ask.
 type stale struct {
 	id       api.InstanceID
 	function api.FunctionName
@@ -92,11 +88,11 @@ func (p *prober) probe(ctx context.Context) {
 			} else if at == "" {
 				at = p.watch.endpoint(name, ip)
 			}
-			p.instances.hear(id) // ask it again only after the same silence
+			p.instances.hear(id) // ask again only after the same silence
 			group.Go(func() error { p.ask(ctx, stale{id, name, at}); return nil })
 		}
 	}
-	_ = group.Wait() // its functions never fail
+	_ = group.Wait()
 }
 
 func (p *prober) ask(ctx context.Context, i stale) {
@@ -116,7 +112,7 @@ func (p *prober) ask(ctx context.Context, i stale) {
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, i.at.URL(control.PathReport), nil)
 	if err != nil {
-		return // an invalid address; the pod's next one counts
+		return // the pod's next address counts
 	}
 	resp, err := p.http.RoundTrip(r)
 	if err != nil {

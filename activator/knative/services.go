@@ -10,20 +10,19 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// farServices is told of the cluster's own Services; the front door of other clusters implements it.
+// farServices is told of the cluster's own Services: by the front door of other clusters.
 type farServices interface {
 	// Own declares a Service of this cluster, with the revision that stands for it.
 	Own(service api.Function, revision api.FunctionName)
-	// Place declares a Service that is to run in clusters elsewhere.
+	// Place declares a Service that is to run elsewhere.
 	Place(service api.Function)
 	// Disown ends both.
 	Disown(service api.FunctionName)
 }
 
-// services tells a front door of clusters about the cluster's Services. A Service is described by the revision with
-// the most of its traffic, or without traffic the newest. That revision determines whether it is a function of this
-// cluster or, with [config.AnnotationClusters], is to be created elsewhere. The methods are safe for concurrent use, and
-// do nothing on nil.
+// services tells a front door about the cluster's Services. The revision with the most of its traffic, else the
+// newest, describes a Service: it is a function of this cluster or, with [config.AnnotationClusters], created
+// elsewhere. Methods are safe for concurrent use, and do nothing on nil.
 type services struct {
 	far farServices
 	log *slog.Logger
@@ -32,10 +31,10 @@ type services struct {
 	revisions map[api.FunctionName]map[api.FunctionName]known // by Service
 	traffic   map[api.FunctionName]map[api.FunctionName]int
 	told      map[api.FunctionName]known            // by Service
-	away      map[api.FunctionName]api.FunctionName // the Services of revisions for clusters elsewhere
+	away      map[api.FunctionName]api.FunctionName // Services of revisions for clusters elsewhere
 }
 
-// known is a revision, with its function here, or its Service's function elsewhere.
+// known is a revision, with its function here or elsewhere.
 type known struct {
 	revision api.FunctionName
 	function api.Function
@@ -45,8 +44,7 @@ func newServices(far farServices, log *slog.Logger) *services {
 	return &services{far: far, log: log, revisions: map[api.FunctionName]map[api.FunctionName]known{}, traffic: map[api.FunctionName]map[api.FunctionName]int{}, told: map[api.FunctionName]known{}, away: map[api.FunctionName]api.FunctionName{}}
 }
 
-// put adds or updates a revision of a Service. f is its function here or, with Clusters set, the Service's function
-// elsewhere.
+// put adds or updates a revision. f is its function here or, with Clusters set, its Service's elsewhere.
 func (s *services) put(service, revision api.FunctionName, f api.Function) {
 	if s == nil {
 		return
@@ -131,7 +129,6 @@ func (s *services) decide(service api.FunctionName) {
 	}
 }
 
-// asService returns a revision's function under the name of its Service.
 func asService(f api.Function, service api.FunctionName) api.Function {
 	f.Name, f.Service = service, ""
 	return f

@@ -33,18 +33,16 @@ import (
 	o11yconfigmap "knative.dev/serving/pkg/observability/configmap"
 )
 
-// stock serves revisions of other classes with the parts of Knative's activator, assembled as in Knative's own
-// program.
+// stock serves revisions of other classes with Knative's activator, assembled as in its own program.
 type stock struct {
-	// handler serves requests that are not ours.
 	handler http.Handler
-	// certs are the certificates of the TLS port; nil: Knative's system-internal-tls is off.
+	// certs are for the TLS port; nil: Knative's system-internal-tls is off.
 	certs *certificate.CertCache
 
 	link *websocket.ManagedConnection // to Knative's autoscaler
 }
 
-// stockDeps are the dependencies of Knative's activator that its main program creates.
+// stockDeps is what the main program of Knative's activator creates.
 type stockDeps struct {
 	logger *zap.SugaredLogger
 	level  zap.AtomicLevel
@@ -53,8 +51,7 @@ type stockDeps struct {
 	pprof  *k8sruntime.ProfilingServer
 }
 
-// newStock starts Knative's activator, without its servers. ctx comes from Knative's injection, with running
-// informers; what newStock starts ends with it.
+// newStock starts Knative's activator without its servers, until ctx ends. ctx has running informers.
 func newStock(ctx context.Context, cfg Config, deps stockDeps) (*stock, error) {
 	s := &stock{}
 	kube := kubeclient.Get(ctx)
@@ -80,8 +77,7 @@ func newStock(ctx context.Context, cfg Config, deps stockDeps) (*stock, error) {
 
 	autoscaler := "ws://" + pkgnet.GetServiceHostname("autoscaler", system.Namespace()) + ":8080"
 	s.link = websocket.NewDurableSendingConnection(autoscaler, deps.logger, stockactivator.AutoscalerConnectionOptions(deps.logger, deps.meters)...)
-	// The reporter sends, and never closes it: both ends live as long as the process. Unbuffered, as the reporter
-	// expects.
+	// The reporter sends, and never closes it. Unbuffered, as the reporter expects.
 	stats := make(chan []asmetrics.StatMessage)
 	go stockactivator.ReportStats(deps.logger, s.link, stats)
 	reporter := activatorhandler.NewConcurrencyReporter(ctx, cfg.PodName, stats, deps.meters)
@@ -120,7 +116,7 @@ func networkConfig(ctx context.Context) (*netcfg.Config, error) {
 	return network, nil
 }
 
-// stockTimeouts returns the limits of a request: the total, the time to its first byte, and the longest pause.
+// stockTimeouts returns the limits of a request: in all, to its first byte, and of a pause.
 func stockTimeouts(r *http.Request) (all, first, idle time.Duration) {
 	all = apiconfig.DefaultRevisionTimeoutSeconds * time.Second
 	rev := activatorhandler.RevisionFrom(r.Context())
