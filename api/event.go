@@ -21,8 +21,7 @@ const (
 	EventFunctionGone  = "dev.rouse.function.removed.v1"    // data: Function, from the part that removes it
 )
 
-// Event is a CloudEvent (v1.0) with JSON data. It holds no reference to the value that it was made from. Its wire
-// forms are in internal/cloudevent.
+// Event is a CloudEvent (v1.0) with JSON data. Its wire forms are in internal/cloudevent.
 type Event struct {
 	ID      string          `json:"id"`
 	Source  string          `json:"source"`
@@ -32,8 +31,7 @@ type Event struct {
 	Data    json.RawMessage `json:"data"`
 }
 
-// NewEvent returns an event with a new ID and the current time. It panics if data cannot be marshalled: payloads are
-// our own types.
+// NewEvent returns an event with a new ID and the current time. It panics if data cannot be marshalled.
 func NewEvent(eventType, source string, subject FunctionName, data any) Event {
 	raw, err := json.Marshal(data)
 	if err != nil {
@@ -42,8 +40,8 @@ func NewEvent(eventType, source string, subject FunctionName, data any) Event {
 	return Event{ID: rand.Text(), Source: source, Type: eventType, Subject: string(subject), Time: time.Now(), Data: raw}
 }
 
-// Emitter accepts events. Emit never blocks and is safe for concurrent use; an emitter that cannot keep up drops its
-// oldest events and counts them.
+// Emitter accepts events. Emit never blocks and is safe for concurrent use; an emitter that cannot keep up drops
+// its oldest events and counts them.
 type Emitter interface {
 	Emit(Event)
 }
@@ -57,39 +55,34 @@ func (f EmitterFunc) Emit(e Event) { f(e) }
 // Demand is an activator's load for one function: a level, sent on change and repeated while it is not zero.
 type Demand struct {
 	Function FunctionName `json:"function"`
-	// Activator is the sender; the autoscaler adds up the demands of all activators.
+	// Activator is the sender; the autoscaler adds up all of them.
 	Activator string `json:"activator"`
 	// Waiting is the number of held requests.
 	Waiting int `json:"waiting"`
 	// Shared is how many of them any variant of their model may serve.
 	Shared int `json:"shared,omitempty"`
-	// Tenants is the number of waiting requests by client, for functions some of whose instances may not serve every
-	// client; the keys are activators' own.
-	Tenants map[string]int `json:"tenants,omitempty"`
-	// OldestAge is how long the oldest held request has waited.
-	OldestAge time.Duration `json:"oldestAge"`
+	// Tenants is the number of waiting requests by client, if some instances may not serve every client. Keys are
+	// activators' own.
+	Tenants   map[string]int `json:"tenants,omitempty"`
+	OldestAge time.Duration  `json:"oldestAge"`
 	// WaitingTokens is the estimated size of the held requests.
 	WaitingTokens Tokens `json:"waitingTokens"`
-	// Running is the number of requests sent to instances and not yet finished.
+	// Running is the number of requests sent to instances and not finished.
 	Running int `json:"running"`
-	// Background is the number of running requests that use only spare capacity; Running does not include them. An
-	// otherwise idle instance stays awake for them.
+	// Background is the number of running requests that use only spare capacity, besides Running. An otherwise idle
+	// instance stays awake for them.
 	Background int `json:"background,omitempty"`
-	// LastRequest is when the last request arrived; zero: none ever did.
+	// LastRequest is when the last request arrived; zero: none did.
 	LastRequest time.Time `json:"lastRequest"`
-	// Trace is the W3C traceparent of the wake, in its root span, that the oldest waiting request is for; empty: none
-	// waits.
+	// Trace is the W3C traceparent of the wake that the oldest request waits for; empty: none waits.
 	Trace string `json:"trace,omitempty"`
-	// Waking is the instance that the activator is waking under a grant; empty: none.
+	// Waking is the instance that the activator is waking under a grant.
 	Waking InstanceID `json:"waking,omitempty"`
-	// Prefers is the sleeping instance that has kept the conversation of the first waiting request; empty: none has,
-	// or there is no choice.
+	// Prefers is the sleeping instance that has kept the conversation of the first waiting request, if one has.
 	Prefers InstanceID `json:"prefers,omitempty"`
-	// Bound means that only Prefers may be woken or started for the waiting requests: they may not go to some of the
-	// instances.
-	Bound bool `json:"bound,omitempty"`
-	// At is when the demand was measured.
-	At time.Time `json:"at"`
+	// Bound means that only Prefers may be woken or started: the waiting requests may not go to some instances.
+	Bound bool      `json:"bound,omitempty"`
+	At    time.Time `json:"at"`
 }
 
 // Zero reports whether no request waits or runs and no instance is being woken.
@@ -97,7 +90,7 @@ func (d Demand) Zero() bool {
 	return d.Waiting == 0 && d.Running == 0 && d.Background == 0 && d.Waking == ""
 }
 
-// Decision is one action of the autoscaler, with its reason.
+// Decision is one action of the autoscaler.
 type Decision struct {
 	At       time.Time    `json:"at"`
 	Function FunctionName `json:"function"`
@@ -113,7 +106,7 @@ type Decision struct {
 	//   - "forecast": it is known whether a predicted request came;
 	//   - "fail": waiting requests are refused.
 	Action string `json:"action"`
-	// Reason explains the action in one sentence, with the numbers that mattered.
+	// Reason is one sentence, with the numbers that mattered.
 	Reason string `json:"reason"`
 	// Error is why the action failed; empty while it runs and if it succeeded.
 	Error string `json:"error,omitempty"`
@@ -122,16 +115,16 @@ type Decision struct {
 // HeaderTrace carries a trace between parts (W3C Trace Context, Level 1).
 const HeaderTrace = "Traceparent"
 
-// Trace is a W3C trace context: a position in a trace. The zero value is no trace.
+// Trace is a W3C trace context. The zero value is no trace.
 type Trace struct {
-	// ID is the trace ID, 32 hexadecimal digits; Span is the ID of the current span, 16 digits.
+	// ID has 32 hexadecimal digits; Span, the current span's ID, 16.
 	ID   string
 	Span string
-	// Unsampled means that the trace's originator does not want it exported.
+	// Unsampled: the trace's originator does not want it exported.
 	Unsampled bool
 }
 
-// ParseTrace parses the value of [HeaderTrace], of version 00 or later, and reports whether it is valid.
+// ParseTrace parses [HeaderTrace], of version 00 or later, and reports whether it is valid.
 func ParseTrace(s string) (Trace, bool) {
 	// version-traceid-spanid-flags; later versions may append fields.
 	if len(s) < 55 || len(s) > 512 || s[2] != '-' || s[35] != '-' || s[52] != '-' || s[:2] == "ff" || len(s) > 55 && (s[:2] == "00" || s[55] != '-') {
@@ -150,7 +143,7 @@ func isID(s string) bool { return isHex(s) && strings.Trim(s, "0") != "" }
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
-// TraceFrom returns the trace of a request's header, or the zero value.
+// TraceFrom returns the trace of a request's header.
 func TraceFrom(h http.Header) Trace {
 	v := h[HeaderTrace]
 	if len(v) != 1 {
@@ -184,25 +177,23 @@ func WithTrace(ctx context.Context, t Trace) context.Context {
 	return context.WithValue(ctx, traceKey{}, t)
 }
 
-// TraceOf returns the trace that calls in ctx carry, or the zero value.
+// TraceOf returns the trace that calls in ctx carry.
 func TraceOf(ctx context.Context) Trace {
 	t, _ := ctx.Value(traceKey{}).(Trace)
 	return t
 }
 
 // EventWoken says that the first byte of the answer to a wake's first request was sent. Its data is a [WakeTrace]
-// with the spans of the activator, which sends it; the autoscaler adds the other parts' spans.
+// with the activator's spans; the autoscaler adds the other parts'.
 const EventWoken = "dev.rouse.function.woken.v1"
 
-// Path is how an instance came up: the autoscaler has its values. The words hot, warm and cold come from the dual-pod
-// reference. Its "cold" with and without a launcher is one here, as nothing is launched ahead; cold-freed means that
-// memory had to be freed first.
+// Path is how an instance came up, in the words of the dual-pod reference: hot, warm, cold; cold-freed: memory had
+// to be freed first. The autoscaler has its values.
 type Path string
 
 // Part is a part of Rouse, or a system around it.
 type Part string
 
-// Parts that record spans.
 const (
 	PartActivator  Part = "activator"
 	PartAutoscaler Part = "autoscaler"
@@ -210,21 +201,20 @@ const (
 	PartKubernetes Part = "kubernetes"
 )
 
-// Names of spans. [PartInstance] also uses the names of [Step], the autoscaler has names of its own, and a front door
-// names the work of a cluster.
+// Names of spans, besides those of [Step], of the autoscaler and of front doors.
 const (
 	SpanHold       = "hold"         // activator: from the request's arrival until an instance is awake
 	SpanWake       = "wake call"    // activator or autoscaler: the call to the instance
-	SpanDispatch   = "dispatch"     // activator: from awake until the request is sent
-	SpanFirstToken = "first token"  // activator: from then until the first byte of the answer
-	SpanVictimEnd  = "victim's end" // Kubernetes: from a victim's deletion until all its processes are gone
+	SpanDispatch   = "dispatch"     // activator: until the request is sent
+	SpanFirstToken = "first token"  // activator: until the first byte of the answer
+	SpanVictimEnd  = "victim's end" // Kubernetes: from a victim's deletion until its processes are gone
 )
 
 // Names of [Step] besides the stages of [InstanceStatus].
 const (
 	StepWaking    = "waking"    // the runtime's own wake
-	StepWeights   = "weights"   // within it: weights are read again
-	StepCache     = "cache"     // within it: memory for the KV cache is allocated; its old content is lost
+	StepWeights   = "weights"   // weights are read again
+	StepCache     = "cache"     // memory for the KV cache is allocated; its content is lost
 	StepProbing   = "probing"   // until a token is generated
 	StepRestoring = "restoring" // adapters, and everything in front of the runtime
 	StepFetching  = "fetching"  // the model's files
@@ -232,30 +222,28 @@ const (
 	StepLoading   = "loading"
 )
 
-// WakeTrace is the record of one wake: from the arrival of the request that found no instance awake to the first byte
-// of its answer. If no request caused the wake, it ends when the instance is awake. It is a value; a part that has
-// two records of one wake merges them.
+// WakeTrace is the record of one wake: from the arrival of the request that found no instance awake to the first
+// byte of its answer, or, without a request, until the instance is awake. Two records of one wake are merged.
 type WakeTrace struct {
 	Function FunctionName `json:"function"`
 	Instance InstanceID   `json:"instance"`
-	// Trace is the wake's trace ID, Root the ID of its root span, and Parent the client's span, if the request
-	// carried one.
+	// Trace is the trace ID, Root its root span, Parent the client's span, if any.
 	Trace  string `json:"trace"`
 	Root   string `json:"root"`
 	Parent string `json:"parent,omitempty"`
-	// Unsampled means that the client did not want its trace exported.
+	// Unsampled: the client did not want its trace exported.
 	Unsampled bool `json:"unsampled,omitempty"`
-	// Path is empty while unknown; only the autoscaler sets it.
+	// Path is set by the autoscaler; empty: unknown.
 	Path Path `json:"path,omitempty"`
-	// By is the part that made the call which brought the instance up; empty while unknown.
+	// By is the part whose call brought the instance up; empty: unknown.
 	By Part `json:"by,omitempty"`
-	// Activator is the one that held the request; empty if no request caused the wake.
+	// Activator held the request; empty: no request caused the wake.
 	Activator string `json:"activator,omitempty"`
-	// Cluster is where the instance came up, if that cluster joins the front door that held the request.
+	// Cluster is where the instance came up, if it joins the front door that held the request.
 	Cluster string `json:"cluster,omitempty"`
-	// Reason is the autoscaler's reason, if it decided the wake.
+	// Reason is the autoscaler's, if it decided the wake.
 	Reason string `json:"reason,omitempty"`
-	// Start is the beginning of the wake, by the clock of the part that made the record.
+	// Start is by the clock of the part that made the record.
 	Start time.Time     `json:"start"`
 	Total time.Duration `json:"total"`
 	// Spans are sorted by their beginning; each lies within [0, Total].
@@ -264,14 +252,14 @@ type WakeTrace struct {
 
 // Span is one step of a wake.
 type Span struct {
-	// ID and Parent are span IDs of the trace; the outermost spans have the record's Root as parent.
+	// The outermost spans have the record's Root as Parent.
 	ID     string `json:"id"`
 	Parent string `json:"parent"`
 	Name   string `json:"name"`
 	Part   Part   `json:"part"`
-	// Who is the instance that the step is about, if it is not the record's.
+	// Who is the instance, if not the record's.
 	Who InstanceID `json:"who,omitempty"`
-	// After is the beginning, as an offset from the record's Start.
+	// After is the offset from the record's Start.
 	After time.Duration `json:"after"`
 	Took  time.Duration `json:"took"`
 	// Note is a reason or an error.
@@ -284,7 +272,7 @@ func (s Span) End() time.Duration { return s.After + s.Took }
 // Whole returns the root span of o.
 func (o WakeTrace) Whole() Span { return Span{ID: o.Root, Took: o.Total} }
 
-// Add inserts a span into o, clipped to o's duration, as clocks of machines differ.
+// Add inserts a span into o, clipped to o's duration: clocks of machines differ.
 func (o *WakeTrace) Add(s Span) {
 	s.After = min(max(0, s.After), o.Total)
 	s.Took = min(max(0, s.Took), o.Total-s.After)

@@ -13,166 +13,160 @@ import (
 	"time"
 )
 
-// Function is one model as declared by a user, with every default filled in. It is a value: parts copy it and never
-// change one that they were given.
+// Function is one model as declared by a user, with defaults filled in. It is a value: parts never change one that
+// they were given.
 type Function struct {
 	Name FunctionName `json:"name"`
-	// Service is the Knative Service that the function is a revision of; empty on one machine, where a function is
-	// its own service.
+	// Service is the Knative Service of which the function is a revision; empty on one machine.
 	Service FunctionName `json:"service,omitempty"`
-	// Model is the name used by clients; default: the service's name.
+	// Model is the name used by clients; default: the service's.
 	Model ModelName `json:"model"`
-	// Aliases are further names for the same model.
+	// Aliases are further names for the model.
 	Aliases []ModelName `json:"aliases,omitempty"`
-	// FullNameOnly means that clients must write the service's name with its namespace.
+	// FullNameOnly: clients must write the service's name with its namespace.
 	FullNameOnly bool    `json:"fullNameOnly,omitempty"`
 	Runtime      Runtime `json:"runtime"`
-	// Handler is the argv of a program for pre- and post-processing that requests pass on their way to the runtime;
-	// empty: none. It listens on $PORT of 127.0.0.1 and finds the runtime at $ROUSE_RUNTIME_URL.
+	// Handler is the argv of a program for pre- and post-processing between clients and runtime. It listens on
+	// $PORT of 127.0.0.1 and finds the runtime at $ROUSE_RUNTIME_URL.
 	Handler []string `json:"handler,omitempty"`
-	// MinScale and MaxScale bound the number of awake instances. MinScale 0 allows scale to zero.
+	// MinScale and MaxScale bound the number of awake instances.
 	MinScale int `json:"minScale"`
 	MaxScale int `json:"maxScale"`
-	// ActivationScale is how many instances are woken or started at once when none is awake; 0 means 1.
+	// ActivationScale is how many instances come up at once when none is awake; 0 means 1.
 	ActivationScale int `json:"activationScale,omitempty"`
 	// Concurrency is how many requests one instance runs at once, at least 1.
 	Concurrency int `json:"concurrency"`
-	// ConcurrencyBy names the server setting or default that Concurrency comes from; empty: it was declared.
+	// ConcurrencyBy is the server's setting or default that Concurrency comes from; empty: it was declared.
 	ConcurrencyBy string `json:"concurrencyBy,omitempty"`
-	// Memory is the need of one awake instance. A zero Host is learned from the instance.
+	// Memory is the need of one awake instance. A zero Host is learned.
 	Memory Memory `json:"memory"`
-	// SleepAfter is the idle time after which an awake instance goes to sleep; 0 keeps it awake.
+	// SleepAfter is the idle time after which an instance goes to sleep; 0 keeps it awake.
 	SleepAfter time.Duration `json:"sleepAfter"`
-	// SleepLevel is the level of a sleep: 1 or 2. FixedLevel means that it was declared. Otherwise level 2 is chosen
-	// if a sleep and the wake after it were measured to be faster there than at level 1.
+	// SleepLevel is 1 or 2. Unless FixedLevel, level 2 is chosen where a sleep and the wake after it were measured
+	// to be faster there.
 	SleepLevel Level `json:"sleepLevel"`
 	FixedLevel bool  `json:"fixedLevel,omitempty"`
 	// UnloadAfter is the time asleep after which an instance is stopped; 0 keeps it asleep.
 	UnloadAfter time.Duration `json:"goneAfter"`
 	// NoPrewake disables waking or starting an instance before a request comes.
 	NoPrewake bool `json:"noPrewake,omitempty"`
-	// Rehearse says when an instance is put to sleep once for a moment while nobody waits for it: one of the Rehearse
-	// constants; empty: [RehearseMeasured].
+	// Rehearse says when an instance is put to sleep once for a moment while nobody waits: a Rehearse constant;
+	// empty: [RehearseMeasured].
 	Rehearse string `json:"rehearse,omitempty"`
-	// Suspend says whether an instance may be [Suspended]: one of the Suspend constants; empty: [SuspendAuto].
+	// Suspend says whether an instance may be [Suspended]: a Suspend constant; empty: [SuspendAuto].
 	Suspend string `json:"suspend,omitempty"`
-	// Hold bounds the queue of held requests.
-	Hold Hold `json:"hold"`
-	// StartTimeout bounds a start, from the process to the first generated token.
+	Hold    Hold   `json:"hold"`
+	// StartTimeout bounds a start until the first generated token.
 	StartTimeout time.Duration `json:"startTimeout"`
-	// WakeTimeout bounds a wake, from the call to the first generated token; see [Function.RiseTimeout].
+	// WakeTimeout bounds a wake until the first generated token; see [Function.RiseTimeout].
 	WakeTimeout time.Duration `json:"wakeTimeout"`
-	// RequestTimeout bounds a request from dispatch to its last byte; 0 means no bound.
+	// RequestTimeout bounds a request from dispatch to its last byte; 0: no bound.
 	RequestTimeout time.Duration `json:"requestTimeout"`
-	// FirstByteTimeout bounds the time from dispatch to the answer's first byte; 0 means no bound.
+	// FirstByteTimeout bounds the time from dispatch to the answer's first byte; 0: no bound.
 	FirstByteTimeout time.Duration `json:"firstByteTimeout,omitempty"`
-	// IdleTimeout bounds the time between two pieces of an answer; 0 means no bound.
+	// IdleTimeout bounds the time between two pieces of an answer; 0: no bound.
 	IdleTimeout time.Duration `json:"idleTimeout,omitempty"`
-	// Priority decides between functions that compete for the same memory; higher wins. Default 0.
+	// Priority decides between functions that compete for memory; higher wins.
 	Priority int `json:"priority"`
-	// Target is the service level that the function keeps by having more instances awake.
+	// Target is the service level for which more instances are woken.
 	Target Target `json:"target,omitzero"`
-	// Cost is the price of one awake instance per hour, in any unit common to all variants of a model; 0: 1 for each
+	// Cost is the price of one awake instance per hour, in a unit common to all variants of a model; 0: 1 for each
 	// GPU.
 	Cost float64 `json:"cost,omitempty"`
-	// VariantOf is a model that several functions run in different ways. Requests for that name go to any variant
-	// that the autoscaler has awake. Empty: none.
+	// VariantOf is a model that several functions run in different ways. Requests for it go to any of them.
 	VariantOf ModelName `json:"variantOf,omitempty"`
 	// Fallback are the models, in order, that answer requests for which this function has no instance in time.
 	Fallback []ModelName `json:"fallback,omitempty"`
-	// DualPods means that in a cluster a pod of the function only claims its GPUs. Another pod, which outlives it
-	// asleep, runs the model.
+	// DualPods means that in a cluster one pod only claims the GPUs, and another, which outlives it asleep, runs
+	// the model.
 	DualPods bool `json:"dualPods,omitempty"`
-	// ProviderPatch is JSON in the shape of a pod: how the pod that runs the model differs from the pod that claims
-	// the GPUs. Empty: it does not.
+	// ProviderPatch is JSON in the shape of a pod: how the pod that runs the model differs from the claiming one.
 	ProviderPatch string `json:"providerPatch,omitempty"`
-	// CanaryTokens is how many tokens of a fixed prompt are compared after each wake with the tokens before the first
+	// CanaryTokens is how many tokens of a fixed prompt are compared after each wake with those before the first
 	// sleep. 0: the runtime's default; below 0: none.
 	CanaryTokens int `json:"canaryTokens,omitempty"`
-	// PassCredentials forwards a client's credentials to the model server; see control.Credential.
+	// PassCredentials forwards a client's credentials to the model server ([control.Credential]).
 	PassCredentials bool `json:"passCredentials,omitempty"`
 	// SharedPrefixes lets all clients share one prefix cache.
 	SharedPrefixes bool `json:"sharedPrefixes,omitempty"`
-	// Snapshot lets the runtime start from a snapshot of its process on the node's disk. A snapshot holds the process's memory.
+	// Snapshot lets the runtime start from a snapshot of its process, memory included, on the node's disk.
 	Snapshot bool `json:"snapshot,omitempty"`
-	// Clusters is a Kubernetes label selector of clusters. A front door creates the function in one of them on
+	// Clusters is a Kubernetes label selector of clusters, in one of which a front door creates the function on
 	// demand. Empty: the function runs where it is declared.
 	Clusters string `json:"clusters,omitempty"`
-	// RemoveAfter is how long the function is unloaded in a cluster where a front door created it, before it is
-	// removed there; 0: [DefaultRemoveAfter].
+	// RemoveAfter is how long a function that a front door created in a cluster is unloaded before it is removed;
+	// 0: [DefaultRemoveAfter].
 	RemoveAfter time.Duration `json:"removeAfter,omitempty"`
-	// Regions are the regions that requests may be sent to; nil: any.
+	// Regions are where requests may be sent; nil: anywhere.
 	Regions []string `json:"regions,omitempty"`
-	// Manifest is the document that declares the function, if Clusters is set. It may contain secrets: never log it.
+	// Manifest declares the function, if Clusters is set. It may contain secrets: never log it.
 	Manifest string `json:"manifest,omitempty"`
-	// Origin is where the function was declared (a file, "built in", a URL), for people.
+	// Origin is where the function was declared, for people.
 	Origin string `json:"origin,omitempty"`
 }
 
 // Values of [Function.Suspend].
 const (
-	SuspendAuto = "auto" // where it was tried and works, if its device memory is needed
+	SuspendAuto = "auto" // where it works, if its device memory is needed
 	SuspendOn   = "on"   // also for each sleep
 	SuspendOff  = "off"
 )
 
 // Values of [Function.Rehearse].
 const (
-	RehearseMeasured = "measured" // if the first sleep of a process was measured to be much slower than later ones
-	RehearseAlways   = "always"   // also if no measurement exists
+	RehearseMeasured = "measured" // if the first sleep of a process was measured to be much slower
+	RehearseAlways   = "always"   // also without a measurement
 	RehearseNever    = "never"
 )
 
 // Runtime kinds.
 const (
-	RuntimeEngine   = "engine"    // Rouse's own engine on a GGUF file
-	RuntimeCommand  = "command"   // any OpenAI-compatible server started by a command line
-	RuntimeHTTP     = "http"      // any HTTP server started by a command line; not a model server
-	RuntimeVLLM     = "vllm"      // vllm serve
-	RuntimeSGLang   = "sglang"    // python -m sglang.launch_server
-	RuntimeOllama   = "ollama"    // ollama serve
-	RuntimeLlamaCpp = "llamacpp"  // llama-server of llama.cpp
-	RuntimeRayServe = "ray-serve" // an application of Ray Serve
+	RuntimeEngine   = "engine"   // Rouse's own engine on a GGUF file
+	RuntimeCommand  = "command"  // any OpenAI-compatible server started by a command line
+	RuntimeHTTP     = "http"     // any HTTP server; not a model server
+	RuntimeVLLM     = "vllm"     // vllm serve
+	RuntimeSGLang   = "sglang"   // python -m sglang.launch_server
+	RuntimeOllama   = "ollama"   // ollama serve
+	RuntimeLlamaCpp = "llamacpp" // llama-server of llama.cpp
+	RuntimeRayServe = "ray-serve"
 )
 
-// RuntimeKinds lists all runtime kinds, in the order of the documentation.
+// RuntimeKinds are in the order of the documentation.
 var RuntimeKinds = []string{RuntimeEngine, RuntimeVLLM, RuntimeSGLang, RuntimeOllama, RuntimeLlamaCpp, RuntimeRayServe, RuntimeCommand, RuntimeHTTP}
 
-// Runtime says which model server an instance runs and with which options.
+// Runtime says which model server an instance runs and how.
 type Runtime struct {
 	Kind string `json:"kind"`
-	// Model is the model's reference: "pico", a path, a URL that is fetched before the start (file, https, hf, oci,
-	// s3, ollama), or the runtime's own model name.
+	// Model is the model's reference: "pico", a path, a URL that is fetched (file, https, hf, oci, s3, ollama), or
+	// the runtime's own name.
 	Model string `json:"model,omitempty"`
-	// Command is the argv of [RuntimeCommand] and [RuntimeHTTP]. "$(PORT)" in it is replaced by the port that the
-	// server must listen on at 127.0.0.1. For other kinds it replaces the program and everything before the options;
-	// empty: the kind's program in PATH.
+	// Command is the argv of [RuntimeCommand] and [RuntimeHTTP]; "$(PORT)" in it is the port to listen on at
+	// 127.0.0.1. For other kinds it replaces the program and everything before the options; empty: the kind's
+	// program in PATH.
 	Command []string `json:"command,omitempty"`
-	// Endpoint is the address of a runtime that something else starts and stops, such as a sidecar container. Empty:
-	// the instance starts its runtime itself.
+	// Endpoint is the address of a runtime that something else starts, such as a sidecar. Empty: the instance
+	// starts it.
 	Endpoint Endpoint `json:"endpoint,omitempty"`
 	// Args are appended to argv for every kind.
 	Args []string `json:"args,omitempty"`
-	// Env holds further "KEY=VALUE" pairs. Values may be secrets: never log them.
+	// Env holds "KEY=VALUE" pairs. Values may be secrets: never log them.
 	Env []string `json:"env,omitempty"`
 	// Adapters are the LoRA adapters loaded at the start.
 	Adapters []Adapter `json:"adapters,omitempty"`
-	// AdapterRoot is the only folder from which adapters may be loaded; empty: no adapters.
+	// AdapterRoot is the only folder of adapters; empty: no adapters.
 	AdapterRoot string `json:"adapterRoot,omitempty"`
-	// MediaHosts are the hosts, in lower case, from which images, audio and videos named in requests may be fetched;
-	// nil: nothing is fetched.
+	// MediaHosts are the hosts, in lower case, from which media named in requests may be fetched; nil: none.
 	MediaHosts []string `json:"mediaHosts,omitempty"`
-	// Sleeps means that a [RuntimeCommand] has vLLM's /sleep and /wake_up; otherwise the process is stopped instead.
+	// Sleeps means that a [RuntimeCommand] has vLLM's /sleep and /wake_up; otherwise its process is stopped.
 	Sleeps bool `json:"sleeps,omitempty"`
-	// ReuseConnections says whether connections to the server are reused; nil: only if the server is known to support
-	// it, or has shown so.
+	// ReuseConnections says whether connections to the server are reused; nil: if the server is known or shown to
+	// support it.
 	ReuseConnections *bool `json:"reuseConnections,omitempty"`
 }
 
-// Behind parses the words after "--" on a function's command line, or the args of its container. For [RuntimeCommand]
-// and [RuntimeHTTP], and if no kind is set and the words begin with a program, all words are the command. For other
-// kinds they are the server's options. Words before the first option replace the server's program, except for the
-// engine.
+// Behind parses the words after "--" on a function's command line, or the args of its container. For
+// [RuntimeCommand] and [RuntimeHTTP], and without a kind if a program comes first, all words are the command.
+// Otherwise they are options; words before the first option replace the server's program, except for the engine.
 func (rt Runtime) Behind(words []string) Runtime {
 	if len(words) == 0 {
 		return rt
@@ -194,8 +188,7 @@ func (rt Runtime) Behind(words []string) Runtime {
 	return rt
 }
 
-// Adapts reports whether rt differs from to in its adapters at most. Otherwise its instances end and new ones replace
-// them.
+// Adapts reports whether rt differs from to in its adapters at most, so that instances stay.
 func (rt Runtime) Adapts(to Runtime) bool {
 	rt.Adapters, to.Adapters = nil, nil
 	return reflect.DeepEqual(rt, to)
@@ -223,25 +216,24 @@ type Adapter struct {
 // Memory is an amount of memory on the host and on devices.
 type Memory struct {
 	Host Bytes `json:"host"`
-	// Devices is the number of GPUs, 0 for a CPU runtime.
+	// Devices is the number of GPUs.
 	Devices int `json:"devices,omitempty"`
 	// PerDevice is the memory on each of them.
 	PerDevice Bytes `json:"perDevice,omitempty"`
-	// Share is the part of each device that the instance takes; PerDevice is then a lower bound. If both are 0, the
-	// need is unknown.
+	// Share is the part of each device that the instance takes; PerDevice is then a lower bound. Both 0: unknown.
 	Share float64 `json:"share,omitempty"`
-	// Assumed means that PerDevice was not measured. In-process only.
+	// Assumed: PerDevice was not measured. In-process only.
 	Assumed bool `json:"-"`
 }
 
 // SharedMemory is a file in memory that several processes of a node map.
 type SharedMemory struct {
-	// File identifies it on its node; it means nothing on other nodes.
+	// File identifies it on its node only.
 	File  string `json:"file"`
 	Bytes Bytes  `json:"bytes"`
 }
 
-// Target says when to add an instance to those that are awake.
+// Target says when to add an instance.
 type Target struct {
 	// TTFT is the target time to first token; 0: none.
 	TTFT time.Duration `json:"ttft,omitempty"`
@@ -251,16 +243,16 @@ type Target struct {
 type Hold struct {
 	// Capacity is the number of requests that may wait.
 	Capacity int `json:"capacity"`
-	// MaxBytes bounds the total size of the bodies of waiting requests.
+	// MaxBytes bounds the total size of their bodies.
 	MaxBytes Bytes `json:"maxBytes"`
 	// Timeout is how long a request may wait.
 	Timeout time.Duration `json:"timeout"`
-	// EvictSheddable ends running requests of a priority below 0 if requests of priority 0 or more find no free slot.
+	// EvictSheddable ends running requests of a priority below 0 if others find no free slot.
 	EvictSheddable bool `json:"evictSheddable,omitempty"`
 }
 
-// WithDefaults returns f with every zero field that has a default filled in. Fields in which zero has a meaning
-// (SleepAfter, UnloadAfter, RequestTimeout) stay as they are.
+// WithDefaults returns f with every zero field that has a default filled in. Zero has a meaning in SleepAfter,
+// UnloadAfter and RequestTimeout.
 func (f Function) WithDefaults() Function {
 	or(&f.Model, ModelName(f.ServiceName().Name()))
 	or(&f.Runtime.Kind, RuntimeEngine)
@@ -285,7 +277,7 @@ func or[T comparable](p *T, v T) { *p = cmp.Or(*p, v) }
 // DefaultRemoveAfter is the default of [Function.RemoveAfter].
 const DefaultRemoveAfter = 10 * time.Minute
 
-// WithoutSecrets returns f without its environment and its manifest, which contains the environment too.
+// WithoutSecrets returns f without its environment and its manifest, which contains that too.
 func (f Function) WithoutSecrets() Function {
 	f.Runtime.Env, f.Manifest = nil, ""
 	return f
@@ -294,13 +286,13 @@ func (f Function) WithoutSecrets() Function {
 // ServiceName returns Service, or Name if Service is empty.
 func (f Function) ServiceName() FunctionName { return cmp.Or(f.Service, f.Name) }
 
-// Unloaded reports whether s describes a sleeping instance of f without a process, which must load the model when it
-// is woken. A sidecar's process is not f's and keeps running.
+// Unloaded reports whether s is a sleeping instance without a process, which must load the model when woken. A
+// sidecar's process is not f's and keeps running.
 func (f Function) Unloaded(s InstanceStatus) bool {
 	return s.State == Asleep && s.PID == 0 && f.Runtime.Endpoint == ""
 }
 
-// RiseTimeout returns the time limit of a wake: StartTimeout if the instance is unloaded, otherwise WakeTimeout.
+// RiseTimeout returns the time limit of a wake: StartTimeout if the instance is unloaded.
 func (f Function) RiseTimeout(unloaded bool) time.Duration {
 	if unloaded {
 		return f.StartTimeout
@@ -319,13 +311,11 @@ func (f Function) Price() float64 {
 // Names returns the model's name and its aliases.
 func (f Function) Names() []ModelName { return append([]ModelName{f.Model}, f.Aliases...) }
 
-// ExitModel is the exit status of a model server that cannot use its model, now or on a retry: EX_DATAERR of
-// sysexits.h.
+// ExitModel is the exit status of a model server that can never use its model: EX_DATAERR of sysexits.h.
 const ExitModel = 65
 
-// Resumes reports whether a stream of an instance of f may continue at another one: the runtime exposes the stream's
-// state, and no handler stands between it and the activator. If a revision names no runtime, its image determines it;
-// its instances are asked for the state and do not return it if they cannot.
+// Resumes reports whether a stream of f may continue at another instance: the runtime exposes the stream's state,
+// and no handler stands before it. If the runtime is unknown, instances are asked and may not answer.
 func (f Function) Resumes() bool {
 	return f.TellsState() && len(f.Handler) == 0
 }
@@ -335,20 +325,20 @@ func (f Function) TellsState() bool {
 	return f.Runtime.Kind == RuntimeEngine || f.Runtime.Kind == "" || f.Runtime.Kind == RuntimeVLLM
 }
 
-// Moves reports whether an instance of f may end its requests when it drains, so that they continue at another one.
+// Moves reports whether a draining instance of f may end its requests, which continue elsewhere.
 func (f Function) Moves() bool {
 	return (f.Runtime.Kind == RuntimeEngine || f.Runtime.Kind == "") && len(f.Handler) == 0
 }
 
-// Concurrency returns how many requests the runtime runs at once, and the setting or default that the number comes
-// from. An option or variable of the runtime wins, then the default of its kind, then 8.
+// Concurrency returns how many requests the runtime runs at once, and where the number comes from: an option or
+// variable, the default of the kind, or 8.
 //
-// vLLM's own default is 128 to 1024 and SGLang's up to 4096, depending on the device. Rouse uses 64, so that further
-// requests start another instance instead of queueing in the server. llama-server and Ollama, where each slot takes
-// memory, are given the function's number. Ray Serve's max_ongoing_requests is part of its application.
+// vLLM's own default is 128 to 1024 and SGLang's up to 4096. Rouse uses 64, so that more requests start another
+// instance instead of queueing in the server. llama-server and Ollama, where each slot takes memory, are given the
+// number.
 func (rt Runtime) Concurrency() (n int, by string) {
 	settings := []string{"--max-num-seqs", "--max-seqs", "--max-running-requests", "OLLAMA_NUM_PARALLEL"}
-	if rt.Kind == RuntimeLlamaCpp { // other programs use these option names for other things
+	if rt.Kind == RuntimeLlamaCpp { // elsewhere these options mean other things
 		settings = []string{"--parallel", "-np", "LLAMA_ARG_N_PARALLEL"}
 	}
 	for _, name := range settings {
@@ -368,7 +358,7 @@ func (rt Runtime) Concurrency() (n int, by string) {
 	return 8, "default"
 }
 
-// number returns the value of an option or a variable; 0 if it is unset or no number.
+// 0 if unset or no number
 func (rt Runtime) number(name string) int {
 	text, _ := rt.option(name)
 	n, _ := strconv.Atoi(text)
@@ -378,9 +368,9 @@ func (rt Runtime) number(name string) int {
 // DefaultShare is vLLM's default share of each device's memory.
 const DefaultShare = 0.9
 
-// deviceShare returns the share of each device set by the runtime's options; 0: unknown.
+// deviceShare returns the share of each device in the runtime's options; 0: unknown.
 func (rt Runtime) deviceShare() float64 {
-	if rt.Endpoint != "" { // the options of an external runtime are unknown
+	if rt.Endpoint != "" { // unknown options
 		return 0
 	}
 	switch rt.Kind {
@@ -399,7 +389,7 @@ func (rt Runtime) deviceShare() float64 {
 	return 0
 }
 
-// share parses a fraction in (0, 1]; 0 if text is not one.
+// share parses a fraction in (0, 1]; 0: none.
 func share(text string) float64 {
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(v > 0 && v <= 1) {
@@ -408,7 +398,7 @@ func share(text string) float64 {
 	return v
 }
 
-// option returns the last value of an option, possibly spelled with underscores, or of an environment variable.
+// option returns the last value of an option, also with underscores, or of an environment variable.
 func (rt Runtime) option(name string) (value string, set bool) {
 	words := slices.Concat(rt.Env, rt.Command, rt.Args)
 	for k, word := range slices.Backward(words) {
@@ -427,13 +417,13 @@ func (rt Runtime) option(name string) (value string, set bool) {
 	return "", false
 }
 
-// Hidden stands for a secret that is not shown.
+// Hidden stands for a secret.
 const Hidden = "…"
 
-// secretName matches names whose values are secrets, such as HF_TOKEN, --api-key and X-Amz-Signature.
+// secretName matches names such as HF_TOKEN, --api-key and X-Amz-Signature.
 const secretName = `(?i:(?:[\w.-]*[_.-])?(?:api|access|auth|secret)?(?:key|token|secret|password|passwd|pass|pwd|bearer|credentials?|signature|sig|authorization))`
 
-// secrets are the places of secrets in a text; the first group of each stays.
+// The first group of each place stays.
 var secrets = sync.OnceValue(func() (list []*regexp.Regexp) {
 	for _, place := range []string{
 		`(://)[^/?#\s@]+(@)`,
@@ -446,8 +436,7 @@ var secrets = sync.OnceValue(func() (list []*regexp.Regexp) {
 	return list
 })
 
-// hide replaces what may be a secret in the words of a command line: passwords and tokens in URLs, and values that are named
-// as one.
+// hide replaces what may be a secret in the words of a command line.
 func hide(words ...string) []string {
 	words = slices.Clone(words)
 	for i, w := range words {
@@ -462,7 +451,8 @@ func hide(words ...string) []string {
 	return words
 }
 
-// Redacted is [Function.WithoutSecrets] for people: what may be a secret in its command, options and URLs is hidden too.
+// Redacted is [Function.WithoutSecrets] for people: what may be a secret in commands, options and URLs is hidden
+// too.
 func (f Function) Redacted() Function {
 	f = f.WithoutSecrets()
 	rt := &f.Runtime

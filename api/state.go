@@ -11,112 +11,105 @@ import (
 // State is the state of an instance.
 type State string
 
-// States of an instance.
 const (
 	Starting  State = "starting"  // the process runs and the model loads, or a wake is under way
 	Awake     State = "awake"     // it answered a probe that generates a token
 	Draining  State = "draining"  // accepts nothing new, finishes its requests
 	Asleep    State = "asleep"    // the process lives, its device memory is released
-	Unhealthy State = "unhealthy" // failed; being restarted, or waiting for it
+	Unhealthy State = "unhealthy" // failed; being restarted, or waiting for that
 	Gone      State = "gone"      // there is no process
 )
 
 // Level is the depth of a sleep.
 type Level int
 
-// Sleep levels.
 const (
 	LevelAwake Level = 0
 	Level1     Level = 1 // weights stay in host memory
 	Level2     Level = 2 // weights are dropped, the process lives
-	// Suspended is a sleep as declared, after which the driver has taken the whole process off its devices: nothing
-	// stays there, and its device memory is in host memory.
+	// Suspended is a sleep after which the driver has moved all device memory of the process to the host.
 	Suspended Level = 3
 )
 
-// InstanceStatus is an instance's full report on itself. It is the payload of [EventInstanceState] and the answer to
-// a state request.
+// InstanceStatus is an instance's full report on itself: the payload of [EventInstanceState] and the answer to a
+// state request.
 type InstanceStatus struct {
 	Instance InstanceID   `json:"instance"`
 	Function FunctionName `json:"function"`
 	State    State        `json:"state"`
 	Level    Level        `json:"level"`
-	// Stage is the current activity of a starting instance: "fetching", "starting runtime", "loading", "probing",
-	// "waking".
+	// Stage is what a starting instance does: a Step or Stage constant.
 	Stage string `json:"stage,omitempty"`
 	// Progress is the completed share of the stage, 0 to 1; 0 also if unknown.
 	Progress float64 `json:"progress,omitempty"`
-	// Epoch is the highest epoch that the instance has seen; it refuses lower ones.
+	// Epoch is the highest that the instance has seen; it refuses lower ones.
 	Epoch uint64 `json:"epoch"`
-	// Seq grows with every report of this process; a report with a lower number is outdated.
+	// Seq grows with every report of this process; a lower one is outdated.
 	Seq   uint64    `json:"seq"`
 	Since time.Time `json:"since"`
 	// Endpoint serves client paths and control paths.
 	Endpoint Endpoint `json:"endpoint"`
-	// Running is the number of requests in the runtime.
-	Running int `json:"running"`
+	Running  int      `json:"running"`
 	// Concurrency is how many requests the instance runs at once.
 	Concurrency int `json:"concurrency"`
-	// Node is the machine of the instance; empty if there is only one machine, or while unknown.
+	// Node is the machine; empty if there is only one, or while unknown.
 	Node string `json:"node,omitempty"`
-	// Requests are the resources that Kubernetes reserves for its pod, awake or asleep; nil on one machine.
+	// Requests are what Kubernetes reserves for its pod, awake or asleep.
 	Requests Requests `json:"requests,omitempty"`
 	// Candidates are the nodes that could run an instance not yet placed. In-process only.
 	Candidates []string `json:"-"`
-	// Spare is the part of Requests that the pod could release while asleep; nil: nothing. Shrunk means that it is
-	// released; it is restored before a wake. In-process only.
+	// Spare is the part of Requests that the pod could release while asleep, Shrunk that it is released. It is
+	// restored before a wake. In-process only.
 	Spare  Requests `json:"-"`
 	Shrunk bool     `json:"-"`
-	// Taken means that Kubernetes was told to delete the pod of a gone or finally draining instance, for example by a
-	// lower scale: the instance has not failed. In-process only.
+	// Taken: Kubernetes was told to delete the pod of a gone or draining instance, which has not failed. In-process
+	// only.
 	Taken bool `json:"-"`
-	// Load is the runtime's load; nil if the runtime reports none. Asleep, it holds only the kept prefix cache.
+	// Load is nil if the runtime reports none. Asleep, it holds only the kept prefix cache.
 	Load *Load `json:"load,omitempty"`
-	// Steps are the stages of the last start or wake, in order, for people and traces.
+	// Steps are the stages of the last start or wake, in order.
 	Steps []Step `json:"steps,omitempty"`
-	// StepsSpan is the span ID of the call that caused Steps; empty if the call carried none.
+	// StepsSpan is the span ID of the call that caused Steps, if it carried one.
 	StepsSpan string `json:"stepsSpan,omitempty"`
-	// Memory is the measured use. If its PerDevice is 0, the use of GPUs is unknown.
+	// Memory is the measured use. A PerDevice of 0 is unknown.
 	Memory Memory `json:"memory"`
-	// Shared is the file included in Memory.Host that other instances of the node may map too. Zero: none known.
+	// Shared is the file, included in Memory.Host, that other instances of the node may map too.
 	Shared SharedMemory `json:"shared,omitzero"`
-	// Measuring means that its use of GPU memory in this state is being measured; a report follows.
+	// Measuring: its use of GPU memory in this state is being measured; a report follows.
 	Measuring bool `json:"measuring,omitempty"`
-	// DeviceUse is the memory in use on its fullest GPU, by all processes, when the instance had fallen asleep, as
-	// reported by its runtime; 0: not reported.
+	// DeviceUse is the memory in use on its fullest GPU, by all processes, after it fell asleep; 0: unknown.
 	DeviceUse Bytes `json:"deviceUse,omitempty"`
-	// Suspends means that a suspension and the restore after it have worked here. NoSuspend is why they can't; both
-	// are empty before the first try.
+	// Suspends means that a suspension and the restore after it have worked here, NoSuspend is why they can't;
+	// neither: not tried.
 	Suspends  bool   `json:"suspends,omitempty"`
 	NoSuspend string `json:"noSuspend,omitempty"`
-	// Snapshot is the snapshot of the function's process on the disk; nil: it is to have none.
+	// Snapshot is that of the function's process; nil: it is to have none.
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
-	// NoRoom means that the runtime of an unhealthy instance found too little free GPU memory.
-	NoRoom bool `json:"noRoom,omitempty"`
-	// Devices are the devices held by the instance.
+	// NoRoom: the runtime of an unhealthy instance found too little free GPU memory.
+	NoRoom  bool       `json:"noRoom,omitempty"`
 	Devices []DeviceID `json:"devices,omitempty"`
-	// The durations of the last start (process to awake), wake and sleep; 0: unknown.
+	// Durations of the last start (process to awake), wake and sleep; 0: unknown.
 	LoadTime  time.Duration `json:"loadTime"`
 	WakeTime  time.Duration `json:"wakeTime"`
 	SleepTime time.Duration `json:"sleepTime"`
 	// Restarts counts the runtime's restarts since the instance started.
 	Restarts int `json:"restarts"`
-	// CanaryMismatches counts the wakes after which the canary's answer differed from before the sleep, so that the
-	// runtime was restarted.
+	// CanaryMismatches counts the wakes after which the canary's answer differed, so that the runtime was
+	// restarted.
 	CanaryMismatches int `json:"canaryMismatches,omitempty"`
-	// GaveUp means that an unhealthy instance no longer retries: it failed too often, or for a permanent reason.
+	// GaveUp: an unhealthy instance no longer retries.
 	GaveUp bool `json:"gaveUp,omitempty"`
-	// Message is why the instance is unhealthy, with the runtime's last log lines, or what a healthy instance lacks;
-	// for people.
+	// Message is, for people, why the instance is unhealthy, with the runtime's last log lines, or what a healthy
+	// one lacks.
 	Message string `json:"message,omitempty"`
-	// Model describes the model, as its server did after the first start; nil: it did not.
+	// Model is the model server's description; nil: none.
 	Model *ModelFacts `json:"model,omitempty"`
 	// Adapters are the loaded LoRA adapters; clients may name them as the model.
 	Adapters []ModelName `json:"adapters,omitempty"`
-	// Standby are the adapters that load as soon as a request names them.
+	// Standby are the adapters that load when a request names them.
 	Standby []ModelName `json:"standby,omitempty"`
-	// Way is the network round trip to an instance in another cluster, and Cost the price of an instance there per
-	// hour. Waits is how many more requests than its Concurrency may wait there for their turn. In-process only.
+	// Way is the network round trip to an instance in another cluster, Cost its price per hour, Waits how many
+	// requests beyond Concurrency may wait there for their turn. In-process only.
 	Way   time.Duration `json:"-"`
 	Cost  float64       `json:"-"`
 	Waits int           `json:"-"`
@@ -124,9 +117,9 @@ type InstanceStatus struct {
 	PID int `json:"pid,omitempty"`
 }
 
-// Snapshot is an image of a runtime's process, from which the next start of one begins if nothing of the start has changed.
+// Snapshot is an image of a runtime's process, from which the next start begins if nothing has changed.
 type Snapshot struct {
-	// Made is when it was made; zero: there is none.
+	// Made is zero if there is none.
 	Made time.Time `json:"made,omitzero"`
 	Size Bytes     `json:"size,omitempty"`
 	// Restore is how long the last start from it took; 0: there was none.
@@ -137,33 +130,32 @@ type Snapshot struct {
 
 // Load is a model server's load at the last read of its metrics.
 type Load struct {
-	// Running and Waiting count the requests being processed and those queued in the server.
+	// Running requests are processed, Waiting ones queued in the server.
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
 	// KVUsage is the used share of the KV cache, 0 to 1; 0 also if unknown.
 	KVUsage float64 `json:"kvUsage,omitempty"`
-	// Cached is the number of tokens in the prefix cache, or its capacity if the server reports only that; running
-	// requests are included. It is valid only if CacheKnown.
+	// Cached is the number of tokens in the prefix cache, or its capacity if only that is reported, with running
+	// requests. Valid only if CacheKnown.
 	Cached     Tokens `json:"cached,omitempty"`
 	CacheKnown bool   `json:"cacheKnown,omitempty"`
-	// TokensPerSecond and PromptTokensPerSecond are the rates of generation and prefill since the previous read; 0
-	// also if unknown.
+	// Rates of generation and prefill since the previous read; 0 also if unknown.
 	TokensPerSecond       float64 `json:"tokensPerSecond,omitempty"`
 	PromptTokensPerSecond float64 `json:"promptTokensPerSecond,omitempty"`
-	// TTFT is the mean time to first token of requests that got it since the previous read.
+	// TTFT is the mean time to first token since the previous read.
 	TTFT time.Duration `json:"ttft,omitempty"`
 }
 
-// ModelFacts describe a model; what is unknown is zero.
+// ModelFacts describe a model; zero: unknown.
 type ModelFacts struct {
 	// Size counts its files.
 	Size Bytes `json:"size"`
-	// Context is how many tokens a request may have at its server.
+	// Context is how many tokens a request may have.
 	Context int          `json:"context"`
 	Details ModelDetails `json:"details"`
 }
 
-// ModelDetails are a model's details in Ollama's API.
+// ModelDetails are as in Ollama's API.
 type ModelDetails struct {
 	Parent       string   `json:"parent_model"`
 	Format       string   `json:"format"`
@@ -175,7 +167,7 @@ type ModelDetails struct {
 
 // Step is one stage of a start or a wake.
 type Step struct {
-	// Name is a stage of [InstanceStatus].Stage, or a step of the runtime's wake.
+	// Name is an [InstanceStatus].Stage, or a step of the runtime's wake.
 	Name string `json:"name"`
 	// After is the offset from the start of the start or wake.
 	After time.Duration `json:"after"`
@@ -185,8 +177,7 @@ type Step struct {
 // Ready reports whether the instance accepts requests.
 func (s InstanceStatus) Ready() bool { return s.State == Awake }
 
-// StepsOf returns Steps if they belong to the call with this span, otherwise nil: a record must not show the steps of
-// an earlier start or wake.
+// StepsOf returns Steps if they belong to the call with this span, not to an earlier one.
 func (s InstanceStatus) StepsOf(span string) []Step {
 	if s.StepsSpan == "" || s.StepsSpan != span {
 		return nil
@@ -194,8 +185,7 @@ func (s InstanceStatus) StepsOf(span string) []Step {
 	return s.Steps
 }
 
-// Supersedes reports whether s is newer than old and should replace it. Reports of one instance are ordered by Seq
-// alone; [Gone] always wins.
+// Supersedes reports whether s should replace old: reports are ordered by Seq alone, but [Gone] always wins.
 func (s InstanceStatus) Supersedes(old InstanceStatus) bool {
 	return s.State == Gone || s.Seq > old.Seq
 }
@@ -204,41 +194,39 @@ func (s InstanceStatus) Supersedes(old InstanceStatus) bool {
 type Grant struct {
 	Instance InstanceID   `json:"instance"`
 	Function FunctionName `json:"function"`
-	// Epoch orders grants and revocations of one instance. An instance refuses an epoch below the highest it has
-	// seen.
+	// Epoch orders grants and revocations of one instance, which refuses lower ones than it has seen.
 	Epoch   uint64     `json:"epoch"`
 	Devices []DeviceID `json:"devices,omitempty"`
 	// Memory is reserved for the instance.
 	Memory Memory `json:"memory"`
-	// Expires is when the permission to begin a wake ends, by the grantor's clock. An instance that is awake by then
-	// stays awake. Expiry frees nothing: the granted memory stays reserved until the instance has seen a later epoch.
+	// Expires is when the permission to begin a wake ends, by the grantor's clock. It frees nothing: the memory stays
+	// reserved until the instance has seen a later epoch.
 	Expires time.Time `json:"expires"`
-	// Life is the time to Expires at sending. A receiver counts from the receipt, by its own clock; 0: Expires
+	// Life is the time to Expires at sending: a receiver counts from the receipt, by its own clock. 0: Expires
 	// counts.
 	Life time.Duration `json:"life,omitempty"`
-	// Trace is the W3C traceparent of the wake that a start or a call is for; empty for a standing grant.
+	// Trace is the W3C traceparent of the wake; empty for a standing grant.
 	Trace string `json:"trace,omitempty"`
 }
 
 // Valid reports whether a wake may begin under g at now.
 func (g Grant) Valid(now time.Time) bool { return g.Instance != "" && now.Before(g.Expires) }
 
-// Stages of an instance whose pod has no node yet. Message then gives the obstacle.
+// Stages of an instance whose pod has no node. Message gives the obstacle.
 const (
-	// StageUnschedulable means that no node currently fits the pod.
+	// StageUnschedulable: no node fits the pod.
 	StageUnschedulable = "unschedulable"
-	// StageProvisioning means that a node is being provisioned or freed for the pod.
+	// StageProvisioning: a node is being provisioned or freed.
 	StageProvisioning = "provisioning-node"
 )
 
-// OnItsWay reports whether the instance's node is being provisioned or its model is being fetched. The timeouts of
-// its start and of the requests that wait for it pause meanwhile: provisioning and fetching have timeouts of their
-// own.
+// OnItsWay reports whether the instance's node is being provisioned or its model fetched. Both have timeouts of
+// their own; those of its start and of waiting requests pause.
 func (s InstanceStatus) OnItsWay() bool {
 	return s.State == Starting && (s.Stage == StageProvisioning || s.Stage == StepFetching)
 }
 
-// Unplaced reports whether no node has accepted the instance's pod yet; Message says why.
+// Unplaced reports whether no node has accepted the instance's pod; Message says why.
 func (s InstanceStatus) Unplaced() bool {
 	return s.State == Starting && (s.Stage == StageProvisioning || s.Stage == StageUnschedulable)
 }
@@ -247,54 +235,52 @@ func (s InstanceStatus) Unplaced() bool {
 type Drain struct {
 	// Limit is the time that requests have to finish.
 	Limit time.Duration
-	// Move ends the requests at once if all of them can continue at another instance.
+	// Move ends them at once if all can continue at another instance.
 	Move bool
 }
 
-// StaleEpoch reports whether an instance that has seen one epoch must refuse an order with another. An epoch orders the
-// grants and orders for one instance: see [Grant.Epoch]. An equal one is accepted: one grant allows many wakes, and
-// orders are repeated.
+// StaleEpoch reports whether an instance that has seen one epoch must refuse an order with another. An equal one is
+// accepted: one grant allows many wakes, and orders are repeated.
 func StaleEpoch(epoch, seen uint64) bool { return epoch < seen }
 
-// Activity describes the load of one function, for people, as seen by one activator or by all together.
+// Activity is the load of one function, as seen by one activator or by all together.
 type Activity struct {
 	Waiting     int           `json:"waiting"`
 	OldestAge   time.Duration `json:"oldestAge"`
 	HeldBytes   Bytes         `json:"heldBytes"`
 	Running     int           `json:"running"`
 	LastRequest time.Time     `json:"lastRequest"`
-	// Waking is the instance that the activator is waking; empty: none.
+	// Waking is the instance that the activator is waking.
 	Waking InstanceID `json:"waking,omitempty"`
-	// Failed is the reason why requests are refused; empty: they are accepted.
+	// Failed is why requests are refused.
 	Failed string `json:"failed,omitempty"`
-	// LostNames lists the service's names that belong to another function, each with the reason.
+	// LostNames are the service's names that belong to another function, with the reason.
 	LostNames []string `json:"lostNames,omitempty"`
-	// WrongFallbacks says of each fallback that helps nothing why.
-	WrongFallbacks []string `json:"wrongFallbacks,omitempty"`
-	// Instances holds the last report of each instance.
-	Instances []InstanceStatus `json:"instances"`
+	// WrongFallbacks says of each useless fallback why.
+	WrongFallbacks []string         `json:"wrongFallbacks,omitempty"`
+	Instances      []InstanceStatus `json:"instances"`
 }
 
 // EventUsage reports what clients have used of a function through one activator. Data: Usage.
 const EventUsage = "dev.rouse.function.usage.v1"
 
-// Usage counts the requests and tokens of a function's clients through one activator. It is a total, not a
-// difference: a lost or repeated event does no harm.
+// Usage counts the requests and tokens of a function's clients through one activator. It is a total: a lost or
+// repeated event does no harm.
 type Usage struct {
 	Function  FunctionName `json:"function"`
 	Activator string       `json:"activator"`
 	Uses      []Use        `json:"uses"`
 }
 
-// Use counts the requests with one key since Begun, when the activator started counting.
+// Use counts the requests with one key since Begun.
 type Use struct {
 	Begun time.Time `json:"begun"`
-	// Tenant is the owner of the requests' key and Key its name; empty: no key.
+	// Tenant owns the requests' key, and Key is its name; empty: no key.
 	Tenant   string `json:"tenant,omitempty"`
 	Key      string `json:"key,omitempty"`
 	Requests int64  `json:"requests"`
 	Input    Tokens `json:"input"`
-	// Cached counts the tokens of Input that came from the instance's cache, if it reports them.
+	// Cached counts the tokens of Input from the instance's cache, if reported.
 	Cached Tokens `json:"cached,omitempty"`
 	Output Tokens `json:"output"`
 	// GPUSeconds is their share of the GPU time that instances held.
@@ -304,7 +290,7 @@ type Use struct {
 // MostUses bounds the uses of one event.
 const MostUses = 1 << 10
 
-// Check validates a usage that came from outside: it returns an *[Error] or nil.
+// Check validates a usage from outside: the error is an *[Error].
 func (u Usage) Check() error {
 	if u.Function == "" || u.Activator == "" || len(u.Uses) > MostUses {
 		return BadRequest("data", "want a function, an activator, and at most %d uses", MostUses)
@@ -319,7 +305,7 @@ func (u Usage) Check() error {
 	return nil
 }
 
-// Requests are amounts by Kubernetes' name of the resource, CPU in thousandths and memory in bytes: a pod's resource requests, or a node's capacity. nil is empty. Methods do not
+// Requests are amounts by Kubernetes' name of the resource, CPU in thousandths and memory in bytes. Methods do not
 // modify it.
 type Requests map[string]int64
 

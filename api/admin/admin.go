@@ -1,8 +1,5 @@
-// Package admin is the contract of the administrative API: its paths and wire types. On one machine it is served on
-// the user's socket, in a cluster by the autoscaler, behind the cluster's token. The commands of rouse and kn-rouse
-// are its clients.
-//
-// A function's address is NAMESPACE/NAME; see [FunctionPath].
+// Package admin is the contract of the administrative API, whose clients are the commands of rouse and kn-rouse. On
+// one machine it is served on the user's socket, in a cluster by the autoscaler, behind the cluster's token.
 package admin
 
 import (
@@ -36,35 +33,35 @@ const (
 	//	  /wakes                 GET []api.WakeTrace
 	//	  /manifest              GET YAML, on one machine: declares it, without the values of its environment
 
-	// PathKeys has the clients' keys. GET lists them, without secrets. POST of an entry of the file of keys, without a hash,
-	// makes a key, which only its answer contains. DELETE ?name=NAME revokes one; PATCH ?name=NAME
+	// PathKeys has the clients' keys. GET lists them, without secrets. POST of an entry of the file of keys,
+	// without a hash, makes a key, which only its answer contains. DELETE ?name=NAME revokes one; PATCH ?name=NAME
 	// changes its fields, by a JSON merge patch. In a cluster `kn rouse ui` serves it.
 	PathKeys = "/rouse/v1/keys"
-	// PathModels is for models to fetch, on one machine: GET ?search=TEXT finds some; POST {"model": REFERENCE} declares a
-	// function for one of the hub or of Ollama's library: Declared.
+	// PathModels is for models to fetch, on one machine: GET ?search=TEXT finds some; POST {"model": REFERENCE}
+	// declares a function for one: Declared.
 	PathModels = "/rouse/v1/models"
 )
 
-// Device is the memory use of one device: the host or a GPU.
+// Device is the memory use of the host or a GPU.
 type Device struct {
 	ID api.DeviceID `json:"id"`
 	// Node is the device's machine; empty if there is only one.
 	Node string `json:"node,omitempty"`
 	Name string `json:"name"`
-	// Others is the memory used by processes that are not instances.
+	// Others is used by processes that are not instances.
 	Others api.Bytes `json:"others,omitempty"`
 	// Capacity is the part of Total that instances may use.
 	Capacity api.Bytes `json:"capacity"`
 	Total    api.Bytes `json:"total"`
-	// Awake is used by awake and unhealthy instances. Rising is reserved for instances that start or wake, Reserved
-	// for sleepers with a standing grant.
+	// Awake is used by awake and unhealthy instances, Rising reserved for those that start or wake, Reserved for
+	// sleepers with a standing grant.
 	Awake    api.Bytes `json:"awake"`
 	Rising   api.Bytes `json:"rising"`
 	Reserved api.Bytes `json:"reserved"`
 	// Asleep is held by sleepers, Leaving by instances that fall asleep or stop.
 	Asleep  api.Bytes `json:"asleep"`
 	Leaving api.Bytes `json:"leaving"`
-	// Free is the remainder; below zero if instances and others use more than was promised.
+	// Free is the remainder; below zero if more is used than was promised.
 	Free api.Bytes `json:"free"`
 }
 
@@ -72,13 +69,13 @@ type Device struct {
 type Function struct {
 	Function  api.Function         `json:"function"`
 	Instances []api.InstanceStatus `json:"instances"`
-	// Waiting and Running are sums over all activators.
+	// Sums over all activators.
 	Waiting int `json:"waiting"`
 	Running int `json:"running"`
-	// Desired is the number of instances wanted awake. Scale is its source if that is neither demand nor min-scale.
+	// Desired is the number of instances wanted awake; Scale its source if that is neither demand nor min-scale.
 	Desired int       `json:"desired"`
 	Scale   *Override `json:"scale,omitempty"`
-	// LastRequest is when the last request came; zero: none ever did.
+	// LastRequest is zero if none ever came.
 	LastRequest time.Time `json:"lastRequest"`
 	// Need is the memory of one awake instance: declared, measured or assumed.
 	Need    api.Memory `json:"need"`
@@ -89,21 +86,20 @@ type Function struct {
 	Failures  int       `json:"failures,omitempty"`
 	LastError string    `json:"lastError,omitempty"`
 	RetryAt   time.Time `json:"retryAt,omitzero"`
-	// Impossible is why no instance can ever fit the existing devices; empty: one can.
+	// Impossible is why no instance can ever fit the existing devices.
 	Impossible string `json:"impossible,omitempty"`
-	// Waits says what the function is waiting for; empty: nothing.
+	// Waits says what the function is waiting for.
 	Waits string `json:"waits,omitempty"`
-	// Foreseen describes the predicted next request and the quality of past forecasts; empty: no prediction.
+	// Foreseen describes the predicted next request and the quality of past forecasts.
 	Foreseen string `json:"foreseen,omitempty"`
-	// Far means that the function runs in clusters of the front door, or is to be created in one; Clusters are the
-	// clusters that have it.
+	// Far: the function runs in Clusters of the front door, or is to be created in one.
 	Far      bool     `json:"far,omitempty"`
 	Clusters []string `json:"clusters,omitempty"`
-	// Activator is the activators' current view; the server fills it in, not the autoscaler.
+	// Activator is filled in by the server, not the autoscaler.
 	Activator api.Activity `json:"activator"`
 }
 
-// Failed returns why the function has no instance although one was wanted, or cannot have any; empty: no failure.
+// Failed returns why the function has no instance although one was wanted, or cannot have any.
 func (f Function) Failed() string {
 	switch s := f.State(); {
 	case f.Impossible != "" && s == api.Gone:
@@ -114,7 +110,7 @@ func (f Function) Failed() string {
 	return ""
 }
 
-// Learned holds measurements of a function's instances; 0 means unknown.
+// Learned holds measurements of a function's instances; 0: unknown.
 type Learned struct {
 	// Load is the time from the start of a process to awake.
 	Load time.Duration `json:"load"`
@@ -122,27 +118,26 @@ type Learned struct {
 	Wake [api.Suspended + 1]time.Duration `json:"wake"`
 	// Sleep is the time from awake to asleep, without draining.
 	Sleep time.Duration `json:"sleep"`
-	// FirstSleep is the duration of a process's first sleep. Again counts later sleeps; while it is 0, Sleep equals
+	// FirstSleep is the duration of a process's first sleep. Again counts later ones; while it is 0, Sleep equals
 	// FirstSleep.
 	FirstSleep time.Duration `json:"firstSleep,omitempty"`
 	Again      int           `json:"again,omitempty"`
 	Awake      api.Memory    `json:"awake"`
 	// Asleep is the memory still used asleep, by level. Index 0 is unused.
 	Asleep [api.Suspended + 1]api.Memory `json:"asleep"`
-	// PromptRate and TokenRate are the tokens that one busy instance reads and generates per second.
+	// Tokens that one busy instance reads and generates per second.
 	PromptRate float64 `json:"promptRate,omitempty"`
 	TokenRate  float64 `json:"tokenRate,omitempty"`
-	// Starts, Wakes and Sleeps count the measurements.
+	// Numbers of measurements.
 	Starts int `json:"starts"`
 	Wakes  int `json:"wakes"`
 	Sleeps int `json:"sleeps"`
-	// Nodes are the nodes where an instance was awake, the latest last.
-	Nodes []string `json:"nodes,omitempty"`
-	// Snapshot is the last report of one; nil: none was reported.
+	// Nodes are where an instance was awake, the latest last.
+	Nodes    []string      `json:"nodes,omitempty"`
 	Snapshot *api.Snapshot `json:"snapshot,omitempty"`
 }
 
-// Override is a [Scale] in effect: how many instances an external controller wants awake, and until when.
+// Override is a [Scale] in effect.
 type Override struct {
 	Replicas int       `json:"replicas"`
 	Until    time.Time `json:"until"`
@@ -160,11 +155,11 @@ type Declared struct {
 	Function api.FunctionName `json:"function"`
 	// Result is "created", "configured", "unchanged" or "removed".
 	Result string `json:"result"`
-	// LostNames lists its names that belong to another function, each with the reason.
+	// LostNames are its names that belong to another function, with the reason.
 	LostNames []string `json:"lostNames,omitempty"`
-	// WrongFallbacks says of each fallback that helps nothing why.
+	// WrongFallbacks says of each useless fallback why.
 	WrongFallbacks []string `json:"wrongFallbacks,omitempty"`
-	// Problem is why it would not start at present, in one line.
+	// Problem is why it would not start at present.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -172,17 +167,16 @@ type Declared struct {
 type Adapter struct {
 	Function api.FunctionName `json:"function"`
 	Name     api.ModelName    `json:"name"`
-	// Path is the declared path; empty for an adapter that an instance was given at run time or that comes with its
-	// runtime.
+	// Path is empty for an adapter that was not declared.
 	Path string `json:"path,omitempty"`
-	// Loaded are the instances that have it loaded, Standby those that load it when a request names it.
+	// Loaded are the instances that have it loaded, Standby those that load it on request.
 	Loaded  []api.InstanceID `json:"loaded"`
 	Standby []api.InstanceID `json:"standby,omitempty"`
-	// Result is the outcome of a change: "added", "changed", "unchanged" or "removed".
+	// Result of a change: "added", "changed", "unchanged" or "removed".
 	Result string `json:"result,omitempty"`
 }
 
-// Adapters returns the adapters that a function declares or that its instances have, sorted by name.
+// Adapters returns the adapters that a function declares or that its instances have, by name.
 func Adapters(v Function) []Adapter {
 	list := []Adapter{}
 	at := func(name api.ModelName) *Adapter {
@@ -211,8 +205,7 @@ func Adapters(v Function) []Adapter {
 	return list
 }
 
-// Scale sets how many instances an external controller wants awake, for a limited time: without renewal it has no
-// lasting effect.
+// Scale sets how many instances an external controller wants awake, for a limited time.
 type Scale struct {
 	Replicas int `json:"replicas"`
 	// For is a duration such as "2m", from 1s to 24h.
@@ -221,7 +214,7 @@ type Scale struct {
 	By string `json:"by,omitempty"`
 }
 
-// scaleBody is a Scale whose replicas may be missing.
+// Replicas may be missing.
 type scaleBody struct {
 	Scale
 	Replicas *int `json:"replicas"`

@@ -15,7 +15,6 @@ const PathClusters = "/rouse/v1/clusters"
 // ClusterState is the connection state of a cluster.
 type ClusterState string
 
-// States of clusters.
 const (
 	ClusterJoined  ClusterState = "joined"
 	ClusterLeaving ClusterState = "leaving" // its agents finish their requests and accept nothing new
@@ -26,41 +25,40 @@ const (
 type Cluster struct {
 	Name  string       `json:"name"`
 	State ClusterState `json:"state"`
-	// Front means that it is another front door.
+	// Front: it is another front door.
 	Front bool `json:"front,omitempty"`
 	// Since is when the state began; zero: the cluster was never seen.
-	Since time.Time `json:"since,omitzero"`
-	// Agents are the connected agents.
+	Since  time.Time      `json:"since,omitzero"`
 	Agents []ClusterAgent `json:"agents,omitempty"`
-	// Functions are the functions that it serves; Awake is how many of them have an awake instance.
+	// Functions are those that it serves; Awake is how many have an awake instance.
 	Functions []string `json:"functions,omitempty"`
 	Awake     int      `json:"awake,omitempty"`
 	// Running is the number of requests there, from all senders.
 	Running int `json:"running"`
 	// Refused lists what is not accepted of its functions, as FUNCTION: REASON.
 	Refused []string `json:"refused,omitempty"`
-	// Rejected is why an agent was last rejected, if none has connected since; RejectedAt is when.
+	// Rejected is why an agent was last rejected, if none has connected since.
 	Rejected   string    `json:"rejected,omitempty"`
 	RejectedAt time.Time `json:"rejectedAt,omitzero"`
 }
 
-// PathFar lists a front door's view of its clusters' functions, GET: []Far; ?function=NAMESPACE/NAME: that function
-// in full. In a cluster an activator serves it.
+// PathFar lists a front door's view of its clusters' functions, GET: []Far; ?function=NAMESPACE/NAME: that one in
+// full. In a cluster an activator serves it.
 const PathFar = "/rouse/v1/clusters/functions"
 
-// Far is a front door's view of a function that clusters have, or that is to be created in one.
+// Far is a front door's view of a function that clusters have or are to have.
 type Far struct {
 	Front    string   `json:"front"`
 	Function Function `json:"function"`
 	Clusters []string `json:"clusters,omitempty"`
-	// Why explains what waits and which clusters were chosen; Wakes are the last wakes that this front door held
-	// requests for. Both are set in full views only.
+	// Why explains what waits and which clusters were chosen; Wakes are the last wakes of requests held here. Both
+	// are in full views only.
 	Why   []api.Decision  `json:"why,omitempty"`
 	Wakes []api.WakeTrace `json:"wakes,omitempty"`
 }
 
-// MergeFar merges the views of several front doors, sorted by name. An instance has the same ID in every view and
-// counts once.
+// MergeFar merges the views of several front doors, by name. An instance has the same ID in every view and counts
+// once.
 func MergeFar(lists ...[]Far) []Far {
 	at := map[api.FunctionName]int{}
 	var all []Far
@@ -101,7 +99,7 @@ type ClusterAgent struct {
 	Links int           `json:"links"`
 }
 
-// MergeClusters merges the views of several front doors, each with agents of its own, sorted by name.
+// MergeClusters merges the views of several front doors, by name. Each has agents of its own.
 func MergeClusters(lists ...[]Cluster) []Cluster {
 	merged := map[string]Cluster{}
 	for _, c := range slices.Concat(lists...) {

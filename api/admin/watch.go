@@ -8,11 +8,11 @@ import (
 )
 
 // PathWatch is a stream of server-sent events (GET) for a server's page: first the full state, then changes. A slow
-// reader gets the last of several changes, never all of them.
+// reader gets the last of several changes.
 //
-// Events and their data: "server" has what [PathInfo] returns and begins a full state, which ends with "ready", an
-// empty object; a reader drops everything that was not in it. "functions" has []Summary; "gone" the names of removed
-// functions; "devices" []Device; "decisions" []api.Decision, the newest last.
+// "server" has what [PathInfo] returns and begins a full state, which ends with "ready"; a reader drops what was
+// not in it. "functions" has []Summary; "gone" the names of removed functions; "devices" []Device; "decisions"
+// []api.Decision, the newest last.
 const PathWatch = "/rouse/v1/watch"
 
 // Names of the events of [PathWatch].
@@ -25,7 +25,7 @@ const (
 	WatchReady     = "ready"
 )
 
-// Summary is a function as a list shows it, from the autoscaler alone: activators are not asked.
+// Summary is a function as a list shows it, from the autoscaler alone.
 type Summary struct {
 	Name    api.FunctionName `json:"name"`
 	Service api.FunctionName `json:"service,omitempty"`
@@ -34,7 +34,7 @@ type Summary struct {
 	// Source is the reference of the model.
 	Source string    `json:"source,omitempty"`
 	State  api.State `json:"state"`
-	// Waiting and Running count requests. Desired is the number of instances wanted awake, from Min to Max.
+	// Desired is the number of instances wanted awake, from Min to Max.
 	Waiting     int          `json:"waiting,omitempty"`
 	Running     int          `json:"running,omitempty"`
 	Desired     int          `json:"desired,omitempty"`
@@ -50,7 +50,7 @@ type Summary struct {
 	LastRequest time.Time    `json:"lastRequest,omitzero"`
 	Need        api.Memory   `json:"need"`
 	Instances   []InstanceOf `json:"instances,omitempty"`
-	// Clusters are the clusters that have a function which is not local.
+	// Clusters have the function if it is not local.
 	Clusters []string `json:"clusters,omitempty"`
 }
 
@@ -65,10 +65,9 @@ type InstanceOf struct {
 	Node     string         `json:"node,omitempty"`
 	Devices  []api.DeviceID `json:"devices,omitempty"`
 	Running  int            `json:"running,omitempty"`
-	// Memory is the measured use.
-	Memory  api.Memory `json:"memory"`
-	Granted bool       `json:"granted,omitempty"`
-	Message string     `json:"message,omitempty"`
+	Memory   api.Memory     `json:"memory"`
+	Granted  bool           `json:"granted,omitempty"`
+	Message  string         `json:"message,omitempty"`
 }
 
 const mostMessage = 500

@@ -12,62 +12,60 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// HeaderTenant is the tenant of a request. A value from a client counts only if the peer is trusted with it. The
-// activator sends it to the instance, and the instance to a runtime of ours.
+// HeaderTenant is the tenant of a request: from a trusted peer to the activator, on to the instance, and to a
+// runtime of ours.
 const HeaderTenant = "X-Rouse-Tenant"
 
-// HeaderTrusted means that the priority in a request's body counts because its sender is trusted. Only the activator
-// sets it.
+// HeaderTrusted means that the priority in a request's body counts. Only the activator sets it.
 const HeaderTrusted = "X-Rouse-Trusted"
 
-// HeaderState asks a runtime for the state of a stream, from which another instance can continue it, or carries such
-// a state. Only the activator sets it. Its value is [StateNew] or the pieces of a state in order, separated by
+// HeaderState asks a runtime for the state of a stream, from which another instance can continue it, or carries
+// such a state. Only the activator sets it. Its value is [StateNew] or the pieces of a state, separated by
 // semicolons.
 //
 // The runtime writes the state of each event as a comment before it, a line that begins with [StateComment]. A
 // draining instance ends such a stream with [MovedComment]; the end of the connection after it is no failure. A
-// leading [StateScores] asks for the tokens' log probabilities in the state, for events that are replayed with
-// theirs. On a request that does not stream, the header means that the whole request can be retried.
+// leading [StateScores] asks for log probabilities in the state, for events that are replayed with theirs. On a
+// request without a stream, the header means that the whole request can be retried.
 const (
 	HeaderState  = "X-Rouse-Stream-State"
 	StateNew     = "new"
 	StateComment = ": rouse-state "
-	StateReplay  = "replay:" // before a state: replay the events that it stands for
+	StateReplay  = "replay:" // before a state: replay its events
 	StateScores  = "scores:" // before these: with log probabilities
 	MovedComment = ": rouse-moved"
 )
 
 // KnownState reports whether a value of [HeaderState] contains a state to continue from. A runtime that cannot
-// continue must refuse then, as the client has received a part of the answer.
+// continue must refuse then: the client has received a part of the answer.
 func KnownState(value string) bool {
 	return value != "" && strings.TrimPrefix(value, StateScores) != StateNew
 }
 
-// HeaderModels lists the models and adapters that requests in a call of /invocations may name, one per value, if its
-// client may not use all. Only the activator sets it.
+// HeaderModels lists the models and adapters that requests in a call of /invocations may name, one per value, if
+// its client may not use all. Only the activator sets it.
 const HeaderModels = "X-Rouse-Models"
 
-// HeaderUsage asks an instance to report what an answer used, even if its client did not ask. Only the activator sets
-// it. In a stream the instance reports it in comments, lines that begin with [UsageComment]; otherwise in the same
-// header. Both have three numbers separated by spaces: the tokens of the prompt, those of them from the cache, and
-// the tokens generated so far. An instance whose client left before the answer reports them with status 499.
+// HeaderUsage asks an instance to report what an answer used. Only the activator sets it. In a stream the report is
+// in comments, lines that begin with [UsageComment]; otherwise in the same header: the tokens of the prompt, those
+// of them from the cache, and those generated so far, separated by spaces. An instance whose client left before the
+// answer reports them with status 499.
 const (
 	HeaderUsage  = "X-Rouse-Usage"
 	UsageComment = ": rouse-usage "
 )
 
-// HeaderResume is set by clients: with the value "off", a stream ends with an error if its instance ends.
+// HeaderResume is set by clients: with "off", a stream ends with an error if its instance ends.
 const HeaderResume = "X-Rouse-Resume"
 
-// reservedPrefixes are the prefixes, in canonical form, of headers that Rouse, Knative and CloudEvents set
-// themselves.
+// Headers that Rouse, Knative and CloudEvents set themselves, in canonical form.
 var reservedPrefixes = [...]string{"X-Rouse-", "K-", "Knative-", "Ce-"}
 
-// headerTiming is a header that only Rouse sets in answers.
+// Only Rouse sets it in answers.
 const headerTiming = "Server-Timing"
 
-// Reserved reports whether only Rouse sets a header, given its canonical name: it is dropped from requests of clients
-// and answers of runtimes.
+// Reserved reports whether only Rouse sets a header, given its canonical name: it is dropped from requests of
+// clients and answers of runtimes.
 func Reserved(name string) bool {
 	name = dashed(name)
 	switch name[:min(len(name), 1)] {
@@ -83,8 +81,7 @@ func Reserved(name string) bool {
 	return false
 }
 
-// Credential reports whether a header, given its canonical name, authenticates the client, so that its reader can act
-// as the client.
+// Credential reports whether a header, given its canonical name, lets its reader act as the client.
 func Credential(name string) bool {
 	switch dashed(name) {
 	case "Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Goog-Api-Key":
@@ -93,8 +90,7 @@ func Credential(name string) bool {
 	return false
 }
 
-// Forwarded reports whether a header, given its canonical name, describes a request's route and client, for proxies
-// and for the user's own servers.
+// Forwarded reports whether a header, given its canonical name, describes a request's route and client.
 func Forwarded(name string) bool {
 	name = dashed(name)
 	switch name {
@@ -110,17 +106,17 @@ var answered = map[string]bool{
 	"Date": true, "Etag": true, "Last-Modified": true, "Retry-After": true, "Trailer": true, "Vary": true, "Request-Id": true,
 }
 
-// directing are prefixes of nonstandard headers that proxies or browsers obey.
+// directing are prefixes of headers that proxies or browsers obey.
 var directing = [...]string{"X-Accel-", "X-Sendfile", "X-Lighttpd-", "X-Reproxy-", "X-Permitted-Cross-Domain-Policies"}
 
 // Answered reports whether a header of a model server's answer, given its canonical name, may reach the client.
-// Others, such as cookies and headers that browsers attribute to the host, would appear as the front door's own.
+// Others, such as cookies, would appear as the front door's own.
 func Answered(name string) bool {
 	begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
 	return answered[name] || begins("Openai-") || begins("Anthropic-") || begins("X-") && !slices.ContainsFunc(directing[:], begins)
 }
 
-// dashed returns name as read by servers that do not distinguish _ and -, such as those behind CGI and WSGI.
+// dashed returns name as servers read it that do not distinguish _ and -, such as those behind CGI and WSGI.
 func dashed(name string) string {
 	if strings.IndexByte(name, '_') < 0 {
 		return name
@@ -128,39 +124,38 @@ func dashed(name string) string {
 	return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
 }
 
-// HeaderQueue carries the place of a request in the order of an instance's slots, a [Turn]. Only the activator sets it.
-// An instance without a free slot lets such a request wait for its turn, beside those of other activators. It refuses
-// one without the header at once, unless others wait. Interim answers (102) have the header when the wait begins, with
-// 0, and when it ends, with its milliseconds, which the answer repeats.
+// HeaderQueue carries a [Turn], the place of a request in the order of an instance's slots. Only the activator sets
+// it. An instance without a free slot lets such a request wait for its turn; one without the header it refuses at
+// once, unless others wait. Interim answers (102) have the header when the wait begins, with 0, and when it ends,
+// with its milliseconds, which the answer repeats.
 const HeaderQueue = "X-Rouse-Queue"
 
-// MaxTurn is the longest wait for a turn at an instance. Then the request is refused as busy, and returns to its place
-// in its activator's queue.
+// MaxTurn is the longest wait for a turn at an instance. Then the request is refused as busy, and returns to its
+// activator's queue.
 const MaxTurn = 15 * time.Second
 
-// Aging is the extra wait after which a request goes before one whose priority is a step higher.
+// Aging is the extra wait after which a request goes before one of a priority one step higher.
 const Aging = 10 * time.Second
 
-// Cost returns a request's cost to its client, in input tokens. An output token takes a step of the model of its own.
+// Cost returns a request's cost to its client, in input tokens. An output token takes a step of the model.
 func Cost(input, output api.Tokens) float64 { return float64(input) + 2*float64(output) }
 
 // NoClient is the [Turn.Client] of all requests without a turn.
 const NoClient = 1
 
-// Turn orders the requests that wait for a slot of an instance. The zero value: the request does not wait.
+// Turn orders the requests that wait for a slot of an instance. Zero: the request does not wait.
 type Turn struct {
-	// Source is a hash of the operator of the front door that the request comes from; 0: its client comes directly.
-	// Client is a hash of the client.
+	// Source is a hash of the operator of the request's front door; 0: none. Client is a hash of the client.
 	Source, Client uint64
-	// Priority: higher goes first.
+	// Higher goes first.
 	Priority int
-	// Waited is how long the request has waited so far. Most is how long it may wait at the instance.
+	// Waited is how long the request has waited, Most how long it may wait at the instance.
 	Waited, Most time.Duration
-	// Cost is the expected cost, in input tokens.
+	// Cost is expected, in input tokens.
 	Cost float64
-	// Sequences is how many sequences the model computes for the request, if it is more than one.
+	// Sequences is how many sequences the model computes, if more than one.
 	Sequences int
-	// Quiet asks for no interim answers: who sends the request would not understand them.
+	// Quiet asks for no interim answers, which the sender would not understand.
 	Quiet bool
 }
 
@@ -180,8 +175,7 @@ func (t Turn) String() string {
 // anyPriority bounds priorities, up and down.
 const anyPriority = 100
 
-// TakeTurn removes [HeaderQueue] from h and returns its value. An unreadable one counts as none: the request does not
-// wait.
+// TakeTurn removes [HeaderQueue] from h and returns its value. An unreadable one counts as none.
 func TakeTurn(h http.Header) Turn {
 	v := h[HeaderQueue]
 	delete(h, HeaderQueue)
@@ -208,8 +202,7 @@ func TakeTurn(h http.Header) Turn {
 }
 
 // NewTransport returns a transport for calls to the control plane that keeps up to idle connections. An address may
-// move to another leader at any moment, and a dead one answers nothing: name resolution and dialing together take at
-// most a second.
+// move to another leader: name resolution and dialing take at most a second.
 func NewTransport(idle int) *http.Transport {
 	t := api.NewTransport(idle)
 	dial := t.DialContext
