@@ -12,19 +12,20 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Accept restricts the functions of front doors elsewhere. It allows only models, annotations and options that are known to be harmless.
+// Accept restricts the functions of front doors elsewhere to models, annotations and options that are known to be
+// harmless.
 type Accept struct {
-	// Models are model references, and prefixes of references that end in a slash. A registry of ollama:// other than
-	// the configured one counts only if its host is named. Default: [AcceptedModels].
+	// Models are model references, and prefixes that end in a slash. A registry of ollama:// other than the
+	// configured one counts only if its host is named. Default: [AcceptedModels].
 	Models []string
 	// Programs lets functions run any program, with any options and environment.
 	Programs bool
 }
 
-// AcceptedModels are references that contain neither a path nor a host chosen by the declaration.
+// AcceptedModels contain neither a path nor a host chosen by the declaration.
 var AcceptedModels = []string{"pico", "hf://", "ollama://"}
 
-// Validate returns an error for the first invalid model, with the expected value.
+// Validate returns an error for the first invalid model.
 func (a Accept) Validate() error {
 	for _, m := range a.Models {
 		scheme, rest, is := strings.Cut(m, "://")
@@ -45,7 +46,7 @@ func (a Accept) models() []string {
 	return a.Models
 }
 
-// plain reports whether all parsers read a reference alike when they split it at its slashes.
+// plain reports whether all parsers split a reference alike at its slashes.
 func plain(ref string) bool {
 	return !strings.Contains(ref, "..") && !strings.ContainsAny(ref, "%\\ \t\r\n")
 }
@@ -64,16 +65,16 @@ func (a Accept) takes(ref string) bool {
 	})
 }
 
-// Read parses a front door's manifest as [Here] does, and returns the function with its template's annotations of
-// Rouse and of Knative's autoscalers. It returns an error for the first thing that a front door may not have here.
-// The caller checks which front door may run functions.
+// Read parses a front door's manifest as [Here], and returns the function with its template's annotations of Rouse
+// and of Knative's autoscalers, or an error for the first thing that is not accepted. The caller checks which front
+// door may run functions.
 func (a Accept) Read(name api.FunctionName, manifest, front string) (api.Function, map[string]string, error) {
 	f, err := Here(manifest, "the front door "+front, ".")
 	if err != nil {
 		return f, nil, fmt.Errorf("the manifest can't be read here: %w", err)
 	}
 	var s service
-	if err := yaml.Unmarshal([]byte(manifest), &s); err != nil { // parsed above
+	if err := yaml.Unmarshal([]byte(manifest), &s); err != nil {
 		return f, nil, fmt.Errorf("the manifest can't be read here: %w", err)
 	}
 	if f.Name != name {
@@ -102,14 +103,14 @@ func (a Accept) Read(name api.FunctionName, manifest, front string) (api.Functio
 	return f, annotations, acceptArgs(rt.Kind, rt.Args)
 }
 
-// accepted are the annotations, without rouse.dev/, that a front door's function may have. All others name programs, paths or addresses, or belong to the operator.
+// Annotations of rouse.dev/ that are accepted. All others name programs, paths or addresses, or belong to the
+// operator.
 var (
 	accepted = leaves("model runtime served-model-name aliases adapters memory device-memory sleep-after sleep-level suspend unload-after gone-after prewake rehearse " +
 		"hold-capacity hold-memory hold-timeout evict-sheddable start-timeout wake-timeout priority target-ttft cost variant-of fallback " +
 		"canary-tokens client-credentials prefix-cache request-timeout first-byte-timeout idle-timeout clusters remove-after regions")
 )
 
-// annotations returns the annotations of a template that a front door's function may have.
 func (a Accept) annotations(n *yaml.Node, kind string) (map[string]string, error) {
 	all := map[string]string{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -131,13 +132,13 @@ func (a Accept) annotations(n *yaml.Node, kind string) (map[string]string, error
 //go:embed harmless
 var harmless embed.FS
 
-// Harmless returns the options of a runtime that a front door's function may use: they open and run nothing, listen
-// nowhere and name no file. The value is true for options that take a value.
+// Harmless returns the options of a runtime that open and run nothing, listen nowhere and name no file; true for
+// those with a value.
 func Harmless(kind string) map[string]bool {
 	known := map[string]bool{}
 	list, err := harmless.ReadFile("harmless/" + kind + ".txt")
 	if err != nil {
-		return known // this runtime has no list
+		return known
 	}
 	for line := range strings.FieldsSeq(string(list)) {
 		name, valued := strings.CutSuffix(line, "=")
@@ -146,7 +147,6 @@ func Harmless(kind string) map[string]bool {
 	return known
 }
 
-// acceptArgs returns an error for the first argument of a server that is not known to be harmless.
 func acceptArgs(kind string, args []string) error {
 	known := Harmless(kind)
 	for i := 0; i < len(args); i++ {

@@ -1,17 +1,15 @@
 package config
 
-// GPUMaker describes how cluster nodes advertise the GPUs of one maker: through its device plugin, and through the
-// labels of its feature discovery. An empty label does not exist.
+// GPUMaker describes how cluster nodes advertise the GPUs of one maker. An empty label does not exist.
 type GPUMaker struct {
 	Name string
 	// Resources are the extended resources of GPUs, whole or shared.
 	Resources []string
-	// Count, Product and Replicas are node labels: the number of cards, their product name, and how often each is
-	// offered.
+	// Node labels: the number of cards, their product name, and how often each is offered.
 	Count, Product, Replicas string
 }
 
-// GPUMakers lists the makers that Rouse knows. A cluster may have others (rouse-autoscaler --gpu-resource).
+// GPUMakers are those that Rouse knows. A cluster may have others (rouse-autoscaler --gpu-resource).
 var GPUMakers = []GPUMaker{
 	{Name: "NVIDIA", Resources: []string{"nvidia.com/gpu", "nvidia.com/gpu.shared"}, Count: "nvidia.com/gpu.count", Product: "nvidia.com/gpu.product", Replicas: "nvidia.com/gpu.replicas"},
 	{Name: "AMD", Resources: []string{"amd.com/gpu"}, Product: "amd.com/gpu.product-name"},

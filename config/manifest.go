@@ -1,14 +1,10 @@
-// Package config parses the manifests in which users declare functions.
+// Package config parses the manifests in which users declare functions: plain Knative Services
+// (serving.knative.dev/v1), which kubectl applies to a cluster. It reads the fields that matter to Rouse and is
+// strict: unknown fields of a Service, unknown rouse.dev/ or autoscaling.knative.dev/ keys and values of the wrong
+// type are errors that name file, line, key and what is wanted. In a cluster the same keys come from a Knative
+// [Revision].
 //
-// A manifest is a plain Knative Service (serving.knative.dev/v1): the same file goes to a cluster with kubectl apply
-// -f. The package reads the fields that matter to Rouse and leaves the rest to Knative. It is strict: unknown fields
-// of a Service, unknown rouse.dev/ or autoscaling.knative.dev/ keys and values of the wrong type are errors that name
-// file, line, key and the expected value.
-//
-// In a cluster the same keys come from a Knative revision: see [Revision], which reports all errors at once, and
-// [RevisionPort].
-//
-// All functions are pure apart from reading files, and safe for concurrent use.
+// All functions are safe for concurrent use.
 package config
 
 import (
@@ -42,7 +38,6 @@ func Load(path string) ([]api.Function, error) {
 	return functions, err
 }
 
-// load is [Load] with the document of each function.
 func load(path string) ([]api.Function, []*yaml.Node, error) {
 	var raw []byte
 	var err error
@@ -59,8 +54,8 @@ func load(path string) ([]api.Function, []*yaml.Node, error) {
 	return parse(raw, name, dir)
 }
 
-// Here parses the manifest of a function that was declared for clusters as if this cluster had declared it; errors
-// contain name. Relative paths are resolved against dir.
+// Here parses the manifest of a function that was declared for clusters as if this cluster had declared it. Errors
+// contain name; relative paths are resolved against dir.
 func Here(manifest, name, dir string) (api.Function, error) {
 	var doc yaml.Node
 	dec := yaml.NewDecoder(strings.NewReader(manifest))
@@ -81,7 +76,7 @@ func Here(manifest, name, dir string) (api.Function, error) {
 }
 
 // Parse parses the documents of a YAML or JSON stream. Errors and Origin contain name; relative model paths are
-// resolved against dir. Duplicate functions and duplicate model names are errors.
+// resolved against dir. Duplicate functions and model names are errors.
 func Parse(r io.Reader, name, dir string) ([]api.Function, error) {
 	raw, err := io.ReadAll(r)
 	if err != nil {
@@ -91,7 +86,6 @@ func Parse(r io.Reader, name, dir string) ([]api.Function, error) {
 	return functions, err
 }
 
-// parse is [Parse] with the document of each function.
 func parse(raw []byte, name, dir string) (functions []api.Function, docs []*yaml.Node, err error) {
 	dec := yaml.NewDecoder(bytes.NewReader(raw))
 	for {
@@ -131,8 +125,7 @@ func notYAML(name string, err error) error {
 }
 
 // CheckUnique returns an error for the first function name, or model name within a namespace, that is used twice.
-// Functions may share the model that they are variants of; nothing else of their namespace may have that name. For
-// names used in several namespaces, the activator decides.
+// Functions may share the model that they are variants of; nothing else of their namespace may have that name.
 func CheckUnique(functions []api.Function) error {
 	type name struct {
 		namespace string
@@ -167,7 +160,6 @@ func (s source) errorf(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s", s.name, n.Line, fmt.Sprintf(format, args...))
 }
 
-// service is the part of a Knative Service that Rouse reads.
 type service struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string `yaml:"kind"`
@@ -190,15 +182,15 @@ type service struct {
 	} `yaml:"spec"`
 }
 
-// timeouts are a revision's request timeouts in seconds; 0: none.
+// timeouts are in seconds; 0: none.
 type timeouts struct {
 	All   int `yaml:"timeoutSeconds" json:"timeoutSeconds,omitempty"`
 	First int `yaml:"responseStartTimeoutSeconds" json:"responseStartTimeoutSeconds,omitempty"`
 	Idle  int `yaml:"idleTimeoutSeconds" json:"idleTimeoutSeconds,omitempty"`
 }
 
-// knativesTimeout is the value that Knative writes into a revision for timeoutSeconds and responseStartTimeoutSeconds
-// if they are not set (config-defaults).
+// Knative writes this into a revision for timeoutSeconds and responseStartTimeoutSeconds if they are not set
+// (config-defaults).
 const knativesTimeout = 300
 
 // chosen returns t without Knative's defaults, which would cut every longer generation.
@@ -211,7 +203,7 @@ func (t timeouts) chosen() timeouts {
 	return t
 }
 
-// bound sets the timeouts of f. As in Knative, idleTimeoutSeconds applies before the first byte too.
+// As in Knative, idleTimeoutSeconds applies before the first byte too.
 func (t timeouts) bound(f *api.Function) {
 	if t.Idle > 0 && (t.First == 0 || t.Idle < t.First) {
 		t.First = t.Idle
@@ -295,8 +287,8 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 	return f.WithDefaults(), nil
 }
 
-// ownContainer finds the function's container: the only one, or the only one with a port, as Knative requires. The
-// others are sidecars; one of them is the runtime, which the function does not start.
+// ownContainer finds the function's container: the only one, or, as Knative requires, the only one with a port. The
+// others are sidecars.
 func ownContainer[C any](all []C, ports func(C) int) (own C, err error) {
 	if len(all) == 1 {
 		return all[0], nil

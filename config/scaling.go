@@ -14,7 +14,7 @@ import (
 // maxCanary bounds the canary's tokens: each wake waits for them.
 const maxCanary = 64
 
-// idleKeys are Knative's idle times and delays, with Knative's bounds.
+// idleKeys are Knative's idle times and delays, with its bounds.
 var idleKeys = []struct {
 	key, older  string
 	least, most time.Duration
@@ -24,9 +24,9 @@ var idleKeys = []struct {
 	{"scale-to-zero-pod-retention-period", "scaleToZeroPodRetentionPeriod", 0, time.Hour},
 }
 
-// fromKnative reads the scaling annotations of Knative that together are one setting of ours. An instance sleeps
-// after the window (or our default) plus both delays without a request, unless [AnnotationSleepAfter] is set. A
-// metric other than concurrency is an error.
+// fromKnative reads Knative's scaling annotations that together are one setting of ours: an instance sleeps after
+// the window (or our default) plus both delays, unless [AnnotationSleepAfter] is set. A metric other than
+// concurrency is an error.
 func fromKnative(f *api.Function, value func(key string) (string, bool)) error {
 	idle := DefaultSleepAfter
 	for _, k := range idleKeys {
@@ -63,7 +63,7 @@ func price(s string) (float64, error) {
 	return v, nil
 }
 
-// setProviderPatch accepts a JSON object. The part that creates the pod checks its content.
+// providerPatch accepts a JSON object, which is checked where the pod is created.
 func providerPatch(s string) (string, error) {
 	var patch map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(s), &patch); err != nil || patch == nil {

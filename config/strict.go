@@ -12,11 +12,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// fields are the known fields of a Service down to its containers, as Knative defines them; without the check, a
-// misspelt one would be ignored silently. A nil value is not descended into.
+// fields are the known fields of a Service down to its containers, as Knative defines them. A nil value is not
+// descended into.
 type fields map[string]fields
 
-// leaves returns fields that are not descended into.
 func leaves(names string) fields {
 	f := fields{}
 	for name := range strings.FieldsSeq(names) {
@@ -25,7 +24,6 @@ func leaves(names string) fields {
 	return f
 }
 
-// with adds fields that are descended into.
 func (f fields) with(name string, of fields) fields {
 	f[name] = of
 	return f
@@ -33,7 +31,7 @@ func (f fields) with(name string, of fields) fields {
 
 var (
 	metadataFields = leaves("name generateName namespace labels annotations finalizers ownerReferences uid resourceVersion generation creationTimestamp deletionTimestamp deletionGracePeriodSeconds selfLink managedFields")
-	// envFields and the following are fields of list entries.
+	// Fields of list entries.
 	envFields       = leaves("name value valueFrom")
 	portFields      = leaves("name containerPort protocol hostPort hostIP")
 	containerFields = leaves("name image args command workingDir envFrom volumeMounts volumeDevices livenessProbe readinessProbe startupProbe lifecycle securityContext imagePullPolicy terminationMessagePath terminationMessagePolicy stdin stdinOnce tty resizePolicy restartPolicy").
@@ -80,8 +78,8 @@ func checkFields(n *yaml.Node, known fields, path string, src source) error {
 	return nil
 }
 
-// nearestOf returns the known name most similar to name. It prefers names that contain what follows a slash in name,
-// then the smallest edit distance.
+// nearestOf returns the known name most similar to name. It prefers names that contain what follows a slash in
+// name, then the smallest edit distance.
 func nearestOf[V any](name string, known map[string]V) string {
 	_, last, _ := strings.Cut(name, "/")
 	distance := func(n string) int {
@@ -102,7 +100,6 @@ var scalingKeys = leaves("class metric target window min-scale minScale max-scal
 	"target-utilization-percentage targetUtilizationPercentage target-burst-capacity targetBurstCapacity " +
 	"panic-window-percentage panicWindowPercentage panic-threshold-percentage panicThresholdPercentage")
 
-// checkScaling returns an error for an unknown key of Knative's autoscalers.
 func checkScaling(key string) error {
 	name, scaling := strings.CutPrefix(key, scalingPrefix)
 	if !scaling {
@@ -116,7 +113,7 @@ func checkScaling(key string) error {
 
 var plainResources = leaves("cpu memory ephemeral-storage")
 
-// checkResource returns an error for a resource that Kubernetes rejects as unknown; names with a domain are accepted.
+// checkResource returns an error for a resource that Kubernetes rejects as unknown. It accepts names with a domain.
 func checkResource(name string) error {
 	if _, known := plainResources[name]; known || strings.Contains(name, "/") || strings.HasPrefix(name, "hugepages-") {
 		return nil
