@@ -13,15 +13,14 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// dispatcher sends a request to the front door, to our activator or to Knative's:
+// dispatcher sends a request to the front door, our activator or Knative's:
 //
-//  1. Its host is the front door's own, as a DomainMapping writes it: the front door's, whatever its headers are.
-//     They came from outside, and would open every revision of the cluster.
+//  1. Its host is the front door's own, as a DomainMapping writes it: the front door, whatever its headers are. They
+//     came from outside, and would open every revision.
 //  2. It names a revision that our activator knows: ours.
-//  3. It names one of our class that the activator does not know yet, because the informers have not called yet:
-//     ours, after tell was called.
-//  4. It names another revision, or its headers name a missing one: Knative's.
-//  5. Otherwise it is the front door's.
+//  3. It names one of our class that the informers have not reported yet: ours, after tell.
+//  4. It names another revision, or its headers a missing one: Knative's.
+//  5. Otherwise the front door.
 type dispatcher struct {
 	core   *activator.Activator
 	front  http.Handler

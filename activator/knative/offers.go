@@ -45,13 +45,13 @@ func (p *process) join(o *offers, services servingclient.ServicesGetter) (_ *app
 	return applier, nil
 }
 
-// offers presents the cluster to front doors: each Service is one function with the Service's name, whatever its
-// revisions. Its methods are safe for concurrent use, and do nothing on a nil *offers.
+// offers presents each Service as one function to front doors. Its methods are safe for concurrent use, and do nothing
+// on nil.
 //
-//  1. A Service has the model and the state of its revisions that have traffic, and all of their instances.
-//  2. A front door's demand for a Service is divided among its revisions. Each waiting request is assigned at
-//     random, weighted by share, and counts as that revision's demand while it waits.
-//  3. A request goes to a revision with a free slot, weighted by share. Without one it is given back.
+//  1. A Service has the model, the state and the instances of its revisions with traffic.
+//  2. A front door's demand for a Service is divided among its revisions: each waiting request is assigned at random,
+//     weighted by share, and counts there while it waits.
+//  3. A request goes to a revision with a free slot, weighted by share; without one it is given back.
 type offers struct {
 	core    *activator.Activator
 	out     api.Emitter // to the autoscaler
