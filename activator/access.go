@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
-// AccessLog returns a log of one line of JSON per request to w for "json", nil for "off".
+// AccessLog returns a log of JSON lines to w for "json", nil for "off".
 func AccessLog(setting string, w io.Writer) (*slog.Logger, error) {
 	switch setting {
 	case "off":
@@ -27,14 +27,14 @@ func AccessLog(setting string, w io.Writer) (*slog.Logger, error) {
 	return nil, fmt.Errorf("%q: want json or off", setting)
 }
 
-// Lines writes lines together after a tenth of a second: each write to a container's output wakes the container
-// runtime, which takes a third of the activator's time for a request.
+// Lines writes lines together after a tenth of a second: each write to a container's output costs the container
+// runtime a third of our time for a request.
 type Lines struct {
 	mu  sync.Mutex // guards out
 	out *bufio.Writer
 }
 
-// NewLines returns Lines that write to w. The caller calls [Lines.Flush] at the end.
+// NewLines returns Lines to w. The caller flushes at the end.
 func NewLines(w io.Writer) *Lines { return &Lines{out: bufio.NewWriterSize(w, 64<<10)} }
 
 // Write implements [io.Writer].
@@ -54,7 +54,7 @@ func (l *Lines) Flush() {
 	_ = l.out.Flush() // the log is the only place to report an error
 }
 
-// logAccess logs a request that has ended. Of the bodies it logs only the model's name.
+// Of the bodies, logAccess logs only the model's name.
 func (c *call) logAccess() {
 	log := c.a.deps.Access
 	if log == nil {
@@ -124,7 +124,6 @@ func level(status int) slog.Level {
 	return slog.LevelInfo
 }
 
-// mostClip bounds a client's value in a field of the log, in bytes.
 const mostClip = 256
 
 func clip(s string) string {
@@ -140,19 +139,17 @@ const (
 	usageUnused = time.Hour
 )
 
-// otherUses stands for uses beyond [api.MostUses] of a function.
 const otherUses = "other"
 
-// usageCounter counts clients' use of functions for the autoscaler. A report holds the total since a time. Used
-// functions are reported every usageEvery, all every usageAgain, so that a restarted autoscaler knows the base. A
-// key's use is forgotten after usageUnused without change. It is safe for concurrent use.
+// usageCounter counts clients' use, and reports totals: of used functions every usageEvery, of all every
+// usageAgain, so that a restarted autoscaler knows the base. A key unused for usageUnused is forgotten.
 type usageCounter struct {
 	activator string
 	emitter   api.Emitter
 
 	mu        sync.Mutex // guards the fields below
 	functions map[api.FunctionName]*usedFunction
-	told      time.Time // all functions
+	told      time.Time
 }
 
 type usedFunction struct {

@@ -1,21 +1,18 @@
 // Package activator is the front door and the data path: it forwards requests in the API of OpenAI or Ollama to the
-// instances of functions, and wakes an instance if all are asleep. It wakes only under a grant of the autoscaler,
-// and changes no body but for the model of a fallback.
+// instances of functions, and wakes one, under a grant of the autoscaler, if all are asleep.
 //
-//  1. The router ([Activator.Handler]) separates the front door, where the field "model" names the function or an
-//     adapter, from a function's own host, where every path is the function's.
-//  2. Package peer identifies the client. The body is read whole, within its limits, so that the request can wait
-//     and be sent again. Package parse extracts fields.
+//  1. The router ([Activator.Handler]) separates the front door, where the field "model" names the function, from a
+//     function's own host.
+//  2. Package peer identifies the client. The body is read whole: the request can wait and be sent again. Package
+//     parse extracts fields.
 //  3. [call.permit] checks the client's key.
-//  4. Package queue gives the request a slot, at once or after a wait; the first waiting request is sent ahead,
-//     right behind the call that wakes the instance. A streaming client gets comments meanwhile.
-//  5. Package forward sends the request. If the instance fails before the first byte, the request goes to another
-//     or back to its place in the queue.
-//  6. The answer is passed on as it arrives. If it is cut, it goes on elsewhere or ends with an error that the
-//     client can tell.
+//  4. Package queue gives the request a slot. The first waiting request is sent right behind the call that wakes
+//     the instance; a streaming client gets comments.
+//  5. Package forward sends the request. If it fails before the first byte, it goes to another instance or back to
+//     the queue.
+//  6. The answer is passed on. If it is cut, it goes on elsewhere or ends with an error.
 //
-// File call.go has these steps. Each request and each wake has a goroutine. The methods of [Activator] are safe for
-// concurrent use.
+// File call.go has these steps. The methods of [Activator] are safe for concurrent use.
 package activator
 
 import (
@@ -50,39 +47,34 @@ type Sight = queue.Sight
 
 // Deps are the activator's dependencies. Emitter, Waker and Transport are required.
 type Deps struct {
-	// Emitter sends events. Emit must not call the activator.
+	// Emit must not call the activator.
 	Emitter api.Emitter
 	Waker   queue.Waker
-	// Transport reaches instances, as [api.NewTransport] does.
+	// Transport is as [api.NewTransport]'s.
 	Transport http.RoundTripper
-	// Dial reaches instances for requests that stream both ways; nil: as [api.NewTransport].
+	// Dial serves requests that stream both ways; nil: the usual one.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Peers identifies clients; nil: by address, none is trusted.
+	// Nil: clients are identified by address, and none is trusted.
 	Peers *peer.Addresses
-	// Keys decides which clients may send requests; nil: all.
+	// Nil: all clients may send requests.
 	Keys *keys.Store
-	// Page is what browsers get at the front door; nil: none.
+	// Page is for browsers at the front door.
 	Page http.Handler
-	// Lists reports whether a request may see the names of functions, and the metrics; nil: all may.
+	// Lists reports whether a request may see names of functions and metrics; nil: all may.
 	Lists func(*http.Request) bool
-	// Waits returns what keeps a function from waking; "": unknown. It must not block for long.
+	// Waits returns what keeps a function from waking. It must not block for long.
 	Waits func(api.FunctionName) string
-	// LastError returns why a function's last start failed; "" for a caller who may not know.
+	// LastError returns why a start failed, to a caller who may know.
 	LastError func(*http.Request, api.FunctionName) string
 	Sight     Sight
-	// Traces exports spans; nil: none.
-	Traces *waketrace.Exporter
-	// Others tells other activators what clients' requests cost here, for [Activator.ServedElsewhere].
-	Others interface{ Served(u control.ClientUse) }
-	// Access logs each request to a model; nil: none.
-	Access *slog.Logger
-	// Logger may be nil.
-	Logger *slog.Logger
-	// Registry holds the metrics; nil: a new one.
+	Traces    *waketrace.Exporter
+	Others    interface{ Served(u control.ClientUse) }
+	Access    *slog.Logger
+	Logger    *slog.Logger
+	// Nil: a new one.
 	Registry *prometheus.Registry
 }
 
-// queues has the methods by which the autoscaler and the instances reach functions.
 type queues = queue.Queues
 
 // Activator holds and routes requests and wakes instances.
@@ -99,7 +91,7 @@ type Activator struct {
 	handler  http.Handler
 	picks    picks
 
-	names    atomic.Pointer[directory] // replaced as a whole
+	names    atomic.Pointer[directory]
 	calls    atomic.Uint64
 	inFlight flight
 	tracer   *waketrace.Tracer
@@ -110,7 +102,6 @@ type Activator struct {
 	lost    []string // already logged
 }
 
-// cluster holds what is known of services, by name, and of namespaces.
 type cluster struct {
 	traffic    map[api.FunctionName][]Share
 	created    map[api.FunctionName]time.Time
@@ -158,11 +149,11 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 	return a, nil
 }
 
-// Handler returns the handler for clients' requests.
+// Handler handles clients' requests.
 func (a *Activator) Handler() http.Handler { return a.handler }
 
-// Run reports wakes and use until ctx ends. Then it ends the wakes in progress and sends each function's last
-// demand. To lose no request, call [Activator.Drain] before.
+// Run reports wakes and use until ctx ends, then ends wakes and sends last demands. To lose no request, call
+// [Activator.Drain] before.
 func (a *Activator) Run(ctx context.Context) error {
 	var told sync.WaitGroup
 	told.Go(func() {
@@ -182,7 +173,7 @@ func (a *Activator) Run(ctx context.Context) error {
 	return nil
 }
 
-// TellUse reports what clients have used until now. [Activator.Run] does so every few seconds.
+// TellUse reports what clients have used until now.
 func (a *Activator) TellUse(now time.Time) {
 	a.queues.Charge()
 	a.spent.Tell(now)
@@ -211,28 +202,25 @@ func (a *Activator) index() {
 
 // Config is the activator's configuration. Only Name is required.
 type Config struct {
-	// Name is unique among activators.
-	Name string
-	// Bodies bounds request bodies, each and in total.
+	// Unique among activators.
+	Name   string
 	Bodies inbound.Config
-	// CommentAfter is how long a streaming client waits for its header and the first comment. Default 1 s.
+	// CommentAfter is the wait of a streaming client for its first comment. Default 1 s.
 	CommentAfter time.Duration
-	// CommentEvery is the time between further comments. Default 5 s.
+	// Default 5 s.
 	CommentEvery time.Duration
-	// WriteTimeout is how long a client may leave an answer unread before its request ends. Default 1 min.
+	// WriteTimeout bounds how long a client may leave an answer unread. Default 1 min.
 	WriteTimeout time.Duration
-	// Domain is the suffix of functions' own hosts, NAME.NAMESPACE.Domain. Default "localhost"; [NoDomain]: none.
+	// Domain is the suffix of functions' own hosts, NAME.NAMESPACE.Domain. Default "localhost".
 	Domain string
-	// Stored tells clients how a response can be stored: by a server in front, which removes the fields that ask
-	// for it. Empty: not at all.
-	Stored string
-	// Version is the answer of /version.
+	// Stored tells clients how a response can be stored by a server in front; empty: not at all.
+	Stored  string
 	Version string
 	// PrivateMetrics keeps /metrics off the front door.
 	PrivateMetrics bool
 }
 
-// NoDomain is the [Config.Domain] without own hosts of functions.
+// NoDomain is a [Config.Domain] without own hosts.
 const NoDomain = "-"
 
 func (c Config) withDefaults() Config {

@@ -20,19 +20,19 @@ import (
 
 type delivery struct {
 	attempts    int
-	given       int                      // the runtime may have seen the request
-	resumed     int                      // resumed a cut answer
-	moved       int                      // the instance gave way
-	before      metrics.Timing           // when the answer that is being resumed was cut
-	last        string                   // error code of the last failed attempt
-	queued      atomic.Bool              // it waits for its turn at an instance
-	upgraded    atomic.Pointer[upgraded] // its connection, once an instance has upgraded it
-	body        relay.Body               // sent in place of the client's body, if not nil
-	pick        int                      // place of its last pick in the ring
-	speculative *speculative             // nil: nothing was sent ahead
+	given       int
+	resumed     int
+	moved       int
+	before      metrics.Timing // when the answer was last cut
+	last        string
+	queued      atomic.Bool // for its turn at an instance
+	upgraded    atomic.Pointer[upgraded]
+	body        relay.Body // in place of the client's body
+	pick        int        // in the ring
+	speculative *speculative
 }
 
-// try sends the request to one instance and waits for the first bytes of its answer. last limits the whole.
+// try waits for the first bytes of the answer. last limits the whole.
 func (c *call) try(s *queue.Slot, last timeout) (*forward.Answer, error) {
 	c.sent.attempts++
 	c.reply.comment.dispatched()
@@ -55,7 +55,7 @@ func (c *call) try(s *queue.Slot, last timeout) (*forward.Answer, error) {
 
 func (c *call) sendInTurn(s *queue.Slot, first, last timeout) (*forward.Answer, error) {
 	attempt, ctx := c.attempt(s.Target), c.ctx
-	// A background request that finds no free slot waits behind all others.
+	// One that finds no free slot waits behind all others.
 	if (!c.want.FreeSlot || c.background) && (c.a.deps.Others != nil || s.Waits) {
 		attempt.Turn = s.Turn()
 		ctx = c.whileQueued(first, last)
@@ -69,7 +69,7 @@ func (c *call) sendInTurn(s *queue.Slot, first, last timeout) (*forward.Answer, 
 	return c.a.client.Send(ctx, *attempt)
 }
 
-// quietTurn is the turn of a request for whose sender interim answers are unsuitable; zero: it needs none.
+// quietTurn is for senders that interim answers don't suit.
 func (c *call) quietTurn(s *queue.Slot) (t control.Turn) {
 	if c.a.deps.Others != nil && !s.Waits && !c.atOnce {
 		t = s.Turn()
@@ -78,7 +78,7 @@ func (c *call) quietTurn(s *queue.Slot) (t control.Turn) {
 	return t
 }
 
-// waitedThere counts a wait for a turn at the instance as time in the queue.
+// waitedThere counts the wait at the instance as time in the queue.
 func (c *call) waitedThere(s *queue.Slot, d time.Duration) {
 	if d <= 0 {
 		return
@@ -89,7 +89,6 @@ func (c *call) waitedThere(s *queue.Slot, d time.Duration) {
 	c.tellTurn(t.Hold.Milliseconds() + 1)
 }
 
-// maxAlternatives is how many other instances a gateway is told.
 const maxAlternatives = 2
 
 func (c *call) nameAlternatives(s *queue.Slot) {
@@ -116,7 +115,7 @@ func (c *call) attempt(to queue.Target) *forward.Call {
 	spec := to.Spec
 	attempt := &forward.Call{In: c.req.in, Body: c.req.body, ID: c.req.id, Base: to.Base, Kind: c.req.style, Usage: &c.reply.usage, Memory: c.req.body,
 		Instead: c.sent.body,
-		Asks:    !c.req.plain && c.req.via == nil, // otherwise its answer is passed on as it comes
+		Asks:    !c.req.plain && c.req.via == nil,
 		Counts:  c.atOnce && c.req.in.Header[control.HeaderUsage] != nil,
 		Plain:   c.req.plain, Tenant: c.req.peer.Tenant(), Models: c.models(), Trusted: c.req.peer.Trusted, Credentials: spec.PassCredentials && !c.holder.keyed()}
 	switch {
@@ -139,19 +138,16 @@ func (c *call) attempt(to queue.Target) *forward.Call {
 	return attempt
 }
 
-// speculative is a request sent right behind the call that wakes its instance, which saves a round trip. Meanwhile
-// the request waits in its queue.
+// speculative is a request sent right behind the call that wakes its instance, while it waits in its queue.
 //
-//  1. The instance holds it until its runtime accepts requests, and the answer until the canary has passed; or
-//     refuses it.
-//  2. When the instance begins to answer, the request gets a slot there, whatever state we believe the instance to
-//     be in.
-//  3. If it refuses after the request got a slot, the request is sent as if for the first time.
-//  4. If the request gets another slot or ends, the speculative call is cancelled.
+//  1. The instance holds it until its runtime accepts requests, and the answer until the canary has passed.
+//  2. When the answer begins, the request gets a slot there, whatever the instance's last report.
+//  3. If the instance refuses, the request is sent as if for the first time.
+//  4. If the request gets another slot or ends, the call is cancelled.
 type speculative struct {
 	instance api.InstanceID
 	cut      context.CancelFunc
-	// done is closed by the sending goroutine after the fields below are set.
+	// Closed by the sending goroutine when the fields below are set.
 	done   chan struct{}
 	answer *forward.Answer
 	err    error
@@ -172,7 +168,6 @@ func (c *call) sendAhead(to queue.Target, answered func()) {
 	}()
 }
 
-// cutOff cancels the speculative call and waits until it has ended.
 func (d *delivery) cutOff() {
 	s := d.speculative
 	if s == nil {
@@ -185,7 +180,7 @@ func (d *delivery) cutOff() {
 	}
 }
 
-// speculated returns the answer to the speculative call; done is false if the request still has to be sent.
+// done is false if the request still has to be sent.
 func (d *delivery) speculated(to api.InstanceID) (answer *forward.Answer, done bool, err error) {
 	s := d.speculative
 	if s == nil || s.instance != to {
@@ -205,21 +200,20 @@ func (d *delivery) speculated(to api.InstanceID) (answer *forward.Answer, done b
 	return nil, true, s.err
 }
 
-// maxResumed is how often one stream may be resumed: a request that kills instances must not kill them all.
+// A request that kills instances must not kill them all.
 const maxResumed = 3
 
-// streams are the paths whose streams can be resumed elsewhere.
+// Streams at these paths can be resumed.
 var streams = map[string]bool{
 	"/v1/chat/completions": true, "/v1/completions": true, "/v1/messages": true, "/v1/responses": true, "/api/chat": true, "/api/generate": true,
 }
 
-// mayMove reports whether the request may continue at another instance: its client has not opted out, and no
-// gateway or front door decides where it goes.
+// mayMove reports whether the request may continue elsewhere: neither client, gateway nor front door object.
 func (c *call) mayMove() bool {
 	return c.req.in.Header.Get(control.HeaderResume) != "off" && c.req.via == nil && !c.atOnce
 }
 
-// resumable reports whether the request's stream may be resumed, if the function's runtime can.
+// resumable does not know whether the runtime can.
 func (c *call) resumable() bool {
 	return c.mayMove() && streams[c.req.in.URL.Path] && c.streamed()
 }
@@ -233,17 +227,15 @@ func (c *call) streamed() bool {
 	return !found || string(said) != "false"
 }
 
-// mostRestarted bounds the restarts of a request without a stream: what was computed is lost.
+// What was computed is lost.
 const mostRestarted = 2
 
-// restartable reports whether the request is no stream, has no side effects, and may be restarted if its instance
-// gives way.
+// restartable reports whether a request without a stream and side effects may be restarted.
 func (c *call) restartable() bool {
 	return c.mayMove() && !c.streamed() && operations[c.req.in.URL.Path] != "" && c.sent.moved < mostRestarted
 }
 
-// elsewhere gives back the slot of a stream that is cut, moved or paused, to be resumed. It may wait as long as a
-// new request.
+// elsewhere gives back the slot of a stream that is to be resumed. It may wait as long as a new request.
 func (c *call) elsewhere(s *queue.Slot, err error) {
 	c.sent.before = c.reply.timing
 	c.want.Renew()
@@ -277,15 +269,14 @@ func (c *call) gaveWay(s *queue.Slot) {
 	c.a.log.Info("its instance gives way, and it goes on elsewhere", "request", c.req.id, "function", c.f.Name, "instance", s.Instance, "times", c.sent.moved)
 }
 
-// Caller identifies the sender of a request that is served after its client has disconnected. It holds no key:
-// permissions are looked up when the request is served. It can be stored as JSON.
+// Caller identifies the sender of a request served later. It holds no key: permissions are looked up then.
 type Caller struct {
 	// Client is as in [peer.Peer].
 	Client string `json:"client"`
-	// Trusted: the operator trusts it. Local: it is on this machine.
+	// Local: on this machine.
 	Trusted bool `json:"trusted,omitempty"`
 	Local   bool `json:"local,omitempty"`
-	// Account is the account of its key; empty: none was needed.
+	// Account is that of its key, if one was needed.
 	Account string `json:"account,omitempty"`
 }
 
@@ -300,8 +291,8 @@ func (c Caller) Owner() string {
 	return Anonymous
 }
 
-// Caller identifies the sender of a request. The error is an *[api.Error]: a 401 without a valid key, also for a
-// client that is let in without one while keys are on.
+// Caller identifies the sender of a request. The error is an *[api.Error]: a 401 without a valid key, if keys are
+// on.
 func (a *Activator) Caller(r *http.Request) (Caller, error) {
 	p, account, err := a.clientOf(r)
 	if err != nil {
@@ -320,17 +311,14 @@ func (a *Activator) Caller(r *http.Request) (Caller, error) {
 
 // Terms are the conditions of a request served later.
 type Terms struct {
-	// Background limits it to spare capacity: it has a priority below 0, wakes nothing, is no demand, and is
-	// refused without a free slot.
+	// Background: a priority below 0, only a free slot, no wake and no demand.
 	Background bool
 	// Charged means that [Activator.Charge] has counted it.
 	Charged bool
 }
 
-// background is the highest priority of background requests.
 const background = -4
 
-// later is the context value of a request served later.
 type later struct {
 	caller Caller
 	terms  Terms
@@ -338,13 +326,12 @@ type later struct {
 
 type laterKey struct{}
 
-// nil: straight from a client
 func laterOf(ctx context.Context) *later {
 	l, _ := ctx.Value(laterKey{}).(*later)
 	return l
 }
 
-// ServeLater serves a request for a caller by the rules of a direct one. The body must name the model.
+// ServeLater serves a request for a caller by the rules of a direct one. Its body must name the model.
 func (a *Activator) ServeLater(w http.ResponseWriter, r *http.Request, c Caller, t Terms) {
 	if p, _ := api.FindPath("", r.URL.Path); p.Model == "" {
 		a.notFound(w, r)
@@ -363,8 +350,7 @@ func (a *Activator) whose(c Caller) (peer.Peer, *keys.Account, error) {
 	return clientFor(account, p), account, err // an *api.Error
 }
 
-// Charge counts a request against the limits of the caller's key. The error is an *[api.Error]: a 429 with the time
-// to retry if a limit is used up.
+// Charge counts a request against a key's limits. The error is an *[api.Error]: a 429 with the time to retry.
 func (a *Activator) Charge(ctx context.Context, c Caller) error {
 	_, account, err := a.whose(c)
 	if err != nil || account == nil {
@@ -376,8 +362,7 @@ func (a *Activator) Charge(ctx context.Context, c Caller) error {
 	return nil
 }
 
-// ReadBody reads the body of a request that is served later. The error is an *[api.Error]. The caller releases the
-// body.
+// ReadBody reads a body to be served later; the caller releases it. The error is an *[api.Error].
 func (a *Activator) ReadBody(w http.ResponseWriter, r *http.Request, c Caller) (*inbound.Body, error) {
 	body, err := a.door.Read(w, r, c.Client)
 	if err != nil {
@@ -395,7 +380,7 @@ func (a *Activator) OwnHost(host string) bool {
 // Room is the free capacity of a model's instances.
 type Room = queue.Room
 
-// Room returns the free capacity of a model's instances, or an error if the caller may not use it or there is none.
+// Room returns the free capacity of a model that the caller may use.
 func (a *Activator) Room(c Caller, model string) (Room, *api.Error) {
 	_, account, bad := a.whose(c)
 	if bad != nil {

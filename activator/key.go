@@ -19,18 +19,17 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// holder is the account that pays for a request, and its charge; empty if no key is needed.
+// holder is empty if no key is needed.
 type holder struct {
 	account *keys.Account
-	charge  *keys.Charge // nil: nothing charged yet
-	watch   func() bool  // ends the watch for the key's end
+	charge  *keys.Charge
+	watch   func() bool
 }
 
 // keyed reports whether the client presented a key, which must not be passed on.
 func (h *holder) keyed() bool { return h.account != nil && h.account.Tenant != "" }
 
-// clientOf identifies a client by its key, if keys are on, or its address. Trusted peers and front doors need no
-// key: they authenticated their own clients.
+// clientOf needs no key of trusted peers and front doors: they authenticated their own clients.
 func (a *Activator) clientOf(r *http.Request) (peer.Peer, *keys.Account, error) {
 	if l := laterOf(r.Context()); l != nil {
 		return a.whose(l.caller)
@@ -50,7 +49,7 @@ func clientFor(account *keys.Account, p peer.Peer) peer.Peer {
 	return p
 }
 
-// authenticate identifies the client, before the body is read.
+// Before the body is read.
 func (c *call) authenticate() (err error) {
 	c.req.peer, c.holder.account, err = c.a.clientOf(c.req.in)
 	if err != nil {
@@ -66,8 +65,7 @@ func (c *call) authenticate() (err error) {
 	return nil
 }
 
-// permit returns an error if the client may not make this request. It also bounds the priority of background
-// requests.
+// permit also bounds the priority of background requests.
 func (c *call) permit(found *api.Error) *api.Error {
 	err := c.allow(found)
 	if c.background {
@@ -76,8 +74,7 @@ func (c *call) permit(found *api.Error) *api.Error {
 	return err
 }
 
-// allow checks the client's rights. found is the error of the lookup: a restricted client must not learn which
-// other models exist.
+// found is the error of the lookup: a restricted client must not learn which other models exist.
 func (c *call) allow(found *api.Error) *api.Error {
 	account := c.holder.account
 	if account == nil {
@@ -93,7 +90,7 @@ func (c *call) allow(found *api.Error) *api.Error {
 	case c.f != nil && !account.Rights().Allows(namesFor(c.f, c.req.Model, c.req.adapter)...),
 		c.f == nil && found != nil && found.Code == api.CodeModelNotFound && !account.Rights().Allows(c.req.Model):
 		name := c.req.Model
-		if name == "" && c.f != nil { // the path or the host named it
+		if name == "" && c.f != nil {
 			name = c.f.Name.Short()
 		}
 		return notAllowed(account, name)
@@ -131,7 +128,7 @@ func notAllowed(account *keys.Account, model string) *api.Error {
 	return e
 }
 
-// namesFor returns the names under which a client may be allowed to use f, or its adapter if the request names one.
+// namesFor returns the names under which f, or the named adapter, may be allowed.
 func namesFor(f *queue.Function, asked string, adapter api.ModelName) []string {
 	if adapter != "" {
 		return []string{asked, string(adapter)}
@@ -184,7 +181,6 @@ func (c *call) settle() {
 	c.a.metrics.Tenant(h.tenant(), c.reply.status, used.input, used.output)
 }
 
-// tenant returns the tenant of the client's key, or the key's name; "" without a key.
 func (h *holder) tenant() string {
 	if h.account == nil {
 		return ""
@@ -193,7 +189,7 @@ func (h *holder) tenant() string {
 }
 
 func (c *call) spend(used tokens) {
-	if used.input+used.output == 0 { // the instance refused it
+	if used.input+used.output == 0 {
 		return
 	}
 	c.count(api.Use{Requests: 1, Input: used.input, Cached: used.cached, Output: used.output})
@@ -223,8 +219,7 @@ func (c *call) mayList() bool {
 	return c.a.mayList(c.req.in)
 }
 
-// mayUse returns a filter of the names that a client may see in lists; nil: all. The error is for a client that may
-// see none.
+// mayUse returns a filter of names in lists; nil: all. The error is for a client that may see none.
 func (a *Activator) mayUse(r *http.Request) (func(names ...string) bool, error) {
 	if a.deps.Keys == nil {
 		if a.mayList(r) {
@@ -266,7 +261,7 @@ type timeout struct {
 	limit time.Duration
 }
 
-// limit starts a timeout; 0: none.
+// 0: none
 func (c *call) limit(d time.Duration, message string) (t timeout) {
 	if d > 0 {
 		t = timeout{time.AfterFunc(d, func() { c.tooLate(d, message) }), d}
@@ -280,8 +275,8 @@ func (t timeout) stop() {
 	}
 }
 
-// whileQueued returns a context for an attempt that may wait for its turn at the instance. Until then the limits
-// stand still and the client gets comments.
+// whileQueued is for an attempt that may wait for its turn: until then the limits stand still and the client gets
+// comments.
 func (c *call) whileQueued(limits ...timeout) context.Context {
 	began := time.Now()
 	return httptrace.WithClientTrace(c.ctx, &httptrace.ClientTrace{Got1xxResponse: func(status int, h textproto.MIMEHeader) error {
@@ -308,7 +303,7 @@ func (c *call) whileQueued(limits ...timeout) context.Context {
 	}})
 }
 
-// tellTurn tells the front door that holds the request that its wait begins (0), or how long it was.
+// tellTurn tells the front door that its request begins to wait (0), or how long it has waited.
 func (c *call) tellTurn(ms int64) {
 	if c.req.peer.Turn.Client == 0 {
 		return
@@ -319,12 +314,12 @@ func (c *call) tellTurn(ms int64) {
 	}
 }
 
-// tooLate ends the call with a 504, or with an error at its end if the answer has begun.
+// A begun answer ends with the error.
 func (c *call) tooLate(limit time.Duration, message string) {
 	c.cancel(api.Errorf(http.StatusGatewayTimeout, api.CodeRequestTimeout, message, limit))
 }
 
-// explain adds the reason to a failed start, if the caller may know it.
+// explain adds the reason of a failed start for a caller who may know it.
 func (a *Activator) explain(e *api.Error, f api.FunctionName, r *http.Request) *api.Error {
 	if a.deps.LastError == nil || e.Code != api.CodeStartFailed && e.Code != api.CodeUnhealthy {
 		return e
@@ -336,7 +331,7 @@ func (a *Activator) explain(e *api.Error, f api.FunctionName, r *http.Request) *
 	return &t
 }
 
-// notStored refuses a request that asks for a store of responses. how is [Config.Stored].
+// how is [Config.Stored].
 func notStored(field, how string) *api.Error {
 	return api.BadRequest(field, "%s can't be kept: responses are not stored here: %s, or leave it out", field, cmp.Or(how, "this server has no store"))
 }

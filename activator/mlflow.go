@@ -11,8 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// MLflow's scoring server has one model, and ignores the field "model" of the body: here it names the function.
-// mlflow.deployments and Databricks' clients name it in the path. Functions get all calls at /invocations.
+// MLflow's scoring server ignores the field "model", which names the function here. mlflow.deployments and
+// Databricks' clients name it in the path.
 
 const pathInvocations = "/invocations"
 
@@ -29,7 +29,7 @@ func (a *Activator) routeMLflow(r *mux.Router) {
 	}
 }
 
-// MLflow's server does this too.
+// As MLflow's server does.
 func withoutSlash(w http.ResponseWriter, r *http.Request) {
 	inbound.Unread(w, r)
 	to := url.URL{Path: "/" + mux.Vars(r)["path"], RawQuery: r.URL.RawQuery}
@@ -65,11 +65,10 @@ func (a *Activator) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	a.serve(w, in, f, false)
 }
 
-// endpoint describes a model for mlflow.deployments and for Databricks' clients, which ignore each other's fields.
+// mlflow.deployments and Databricks' clients ignore each other's fields.
 type endpoint struct {
 	Name api.ModelName `json:"name"`
-	// Type and Task are the kind of request for a text; empty: unknown. Functions that accept chats also take
-	// completions and embeddings at this path.
+	// The kind of request for a text; empty: unknown.
 	Type  string        `json:"endpoint_type"`
 	Task  string        `json:"task,omitempty"`
 	Model endpointModel `json:"model"`

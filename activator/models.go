@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// model is OpenAI's model object, with Anthropic's and our own fields.
+// model is OpenAI's, with Anthropic's and our own fields.
 type model struct {
 	ID      api.ModelName `json:"id"`
 	Object  string        `json:"object"`
@@ -24,14 +24,13 @@ type model struct {
 	Display   api.ModelName `json:"display_name"`
 	CreatedAt time.Time     `json:"created_at"`
 
-	// Parent is the model of an adapter.
 	Parent api.ModelName `json:"parent,omitempty"`
 	Rouse  modelState    `json:"rouse"`
 }
 
 type modelState struct {
 	Function api.FunctionName `json:"function"`
-	// State is that of the instance that can accept a request soonest; "gone" without one.
+	// The state of the instance that accepts a request soonest.
 	State api.State `json:"state"`
 }
 
@@ -59,7 +58,7 @@ func (m listed) visible(has func(names ...string) bool) bool {
 // mostModels bounds a page of models, as at Anthropic.
 const mostModels = 1000
 
-// Limit returns how many entries of a list a client asks for.
+// Limit returns how many entries of a list are asked for.
 func Limit(v url.Values, usual, most int) (int, error) {
 	if v.Get("after_id") != "" && v.Get("before_id") != "" {
 		return 0, api.BadRequest("before_id", "before_id and after_id are both there: want one of them")
@@ -97,8 +96,7 @@ func PageOf[T, R any](records []R, more bool, object func(R) T, id func(R) strin
 	return p
 }
 
-// listModels lists names, aliases and adapters; as in Anthropic's API, limit of them after after_id or before
-// before_id.
+// As in Anthropic's API, listModels goes on after after_id or before before_id.
 func (a *Activator) listModels(w http.ResponseWriter, r *http.Request, has func(...string) bool) {
 	all := slices.DeleteFunc(slices.Clone(a.names.Load().models), func(m listed) bool { return !m.visible(has) })
 	q := r.URL.Query()
@@ -135,8 +133,7 @@ func (a *Activator) showModel(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// find returns the model that a request's path names. If the client may not see it, find answers the request and
-// returns false.
+// find returns the model that the path names, or answers the request.
 func (a *Activator) find(w http.ResponseWriter, r *http.Request) (m listed, ok bool) {
 	name := mux.Vars(r)["model"]
 	names := a.names.Load()

@@ -17,19 +17,17 @@ import (
 
 // directory finds functions by the names that clients send. It is immutable.
 type directory struct {
-	domain string // suffix of functions' own hosts
+	domain string
 	// By name.
 	list []*queue.Function
-	// byModel maps the names of services and of models with variants.
+	// Services, and models with variants.
 	byModel map[string]*target
 	byName  map[api.FunctionName]*queue.Function
-	// models are the entries of a list of models, sorted.
-	models []listed
-	// adapters are the names of each function's adapters.
+	// Sorted.
+	models   []listed
 	adapters map[adapterOf]bool
-	// groups maps a function to its model with variants.
-	groups map[*queue.Function]*queue.Group
-	// services have functions; prefixes are the parts before a slash in names.
+	groups   map[*queue.Function]*queue.Group
+	// prefixes are the parts before a slash in names.
 	services map[api.FunctionName]bool
 	prefixes map[string]bool
 	lost     []names.Loss
@@ -43,7 +41,7 @@ type adapterOf struct {
 type listed struct {
 	name api.ModelName
 	t    *target
-	// parent is the model of an adapter.
+	// Of an adapter.
 	parent api.ModelName
 }
 
@@ -75,7 +73,7 @@ func newDirectory(list []*queue.Function, known *cluster, domain string) *direct
 	}
 	has, lost := names.Settle(declared, func(namespace string) bool { return known.namespaces[namespace] })
 	d.lost = lost
-	named := make(map[api.FunctionName]bool) // services with a listed name
+	named := make(map[api.FunctionName]bool)
 	for i, w := range wanted {
 		if has[i] && d.add(w) && w.parent == "" {
 			named[w.name.Service] = true
@@ -94,7 +92,7 @@ func newDirectory(list []*queue.Function, known *cluster, domain string) *direct
 type wish struct {
 	name names.Declaration
 	t    *target
-	// parent is the model of an adapter.
+	// Of an adapter.
 	parent api.ModelName
 }
 
@@ -131,7 +129,7 @@ func (d *directory) wanted(services []service, created map[api.FunctionName]time
 	return append(all, d.variants(services, created)...)
 }
 
-// add maps a name to its target, and reports whether lists show it: they show names that people chose.
+// add reports whether lists show the name: people chose it.
 func (d *directory) add(w wish) bool {
 	name := string(w.name.Name)
 	if d.byModel[name] != nil { // the service uses the name for something else
@@ -145,7 +143,7 @@ func (d *directory) add(w wish) bool {
 	return true
 }
 
-// lostBy describes the names that a function's service or model with variants did not get.
+// lostBy describes the names that a service or model with variants did not get.
 func (d *directory) lostBy(spec *api.Function) (lost []string) {
 	service := spec.ServiceName()
 	group := api.NewFunctionName(service.Namespace(), string(spec.VariantOf))
@@ -157,7 +155,7 @@ func (d *directory) lostBy(spec *api.Function) (lost []string) {
 	return lost
 }
 
-// model is find, and returns the function that serves the request.
+// model is find and pick.
 func (d *directory) model(name string, list bool) (*queue.Function, *api.Error) {
 	t, err := d.find(name, list)
 	if err != nil {
@@ -166,8 +164,7 @@ func (d *directory) model(name string, list bool) (*queue.Function, *api.Error) 
 	return t.pick(), nil
 }
 
-// find returns the target of a client's field "model". With list, for callers that may see all names, the error
-// suggests similar ones.
+// list: the caller may see all names, and the error suggests similar ones.
 func (d *directory) find(name string, list bool) (*target, *api.Error) {
 	if t := d.byModel[name]; t != nil {
 		return t, nil
@@ -197,7 +194,7 @@ func (d *directory) find(name string, list bool) (*target, *api.Error) {
 	return nil, e
 }
 
-// untagged finds a name without the tag "latest", which Ollama's clients add.
+// Ollama's clients add the tag "latest".
 func (d *directory) untagged(name string) *target {
 	if short, found := strings.CutSuffix(name, names.Latest); found {
 		return d.byModel[short]
@@ -205,7 +202,7 @@ func (d *directory) untagged(name string) *target {
 	return nil
 }
 
-// adapter returns the adapter of f that a client named; "": the model itself.
+// "": the model itself
 func (d *directory) adapter(name string, f *queue.Function) api.ModelName {
 	if len(d.adapters) == 0 {
 		return ""
@@ -240,7 +237,7 @@ func (d *directory) ownHost(host string) (rest string, own bool) {
 	return rest, strings.Contains(rest, ".")
 }
 
-// With list the error names the existing hosts.
+// list: the error names the existing hosts.
 func (d *directory) host(host string, list bool) (*queue.Function, *api.Error) {
 	rest, _ := d.ownHost(host)
 	name, namespace, _ := strings.Cut(strings.ToLower(rest), ".")
@@ -267,7 +264,6 @@ func (d *directory) host(host string, list bool) (*queue.Function, *api.Error) {
 	return nil, e
 }
 
-// nearest returns up to most similar names, the nearest first.
 func nearest(name string, known []string, most int) []string {
 	type match struct {
 		name     string
@@ -293,7 +289,7 @@ func nearest(name string, known []string, most int) []string {
 	return out
 }
 
-// service is a service while a directory is built. A function without [api.Function.Service] is its own service.
+// A function without [api.Function.Service] is its own service.
 type service struct {
 	name     api.FunctionName
 	backends []backend // with a share of the traffic
@@ -301,7 +297,6 @@ type service struct {
 	all      *target
 }
 
-// backend is a snapshot of a function of a service.
 type backend struct {
 	f            *queue.Function
 	names        []api.ModelName // the model, then its aliases
@@ -311,8 +306,7 @@ type backend struct {
 	fullNameOnly bool
 }
 
-// servicesOf groups functions by service. Those with traffic come first, so that a new one takes no name from them;
-// then by name.
+// Services with traffic come first: a new one takes no name from them.
 func servicesOf(list []*queue.Function, traffic map[api.FunctionName][]Share) []service {
 	byName := make(map[api.FunctionName]*service)
 	var order []api.FunctionName
@@ -350,8 +344,8 @@ func servicesOf(list []*queue.Function, traffic map[api.FunctionName][]Share) []
 	return out
 }
 
-// newest returns the backend of a service without traffic: just created or faulty. Knative numbers revisions so
-// that their names sort by age.
+// newest is for a service without traffic, just created or faulty. Knative numbers revisions: their names sort by
+// age.
 func (s service) newest() backend {
 	m := slices.MaxFunc(s.everyone, func(a, b backend) int { return cmp.Compare(a.f.Name, b.f.Name) })
 	m.percent = 100
@@ -367,7 +361,6 @@ func percentOf(shares []Share, name api.FunctionName) int {
 	return 0
 }
 
-// each returns the names of all backends, once each.
 func (s service) each(names func(backend) []api.ModelName) []api.ModelName {
 	var out []api.ModelName
 	for _, m := range s.backends {
@@ -380,7 +373,7 @@ func (s service) each(names func(backend) []api.ModelName) []api.ModelName {
 	return out
 }
 
-// target returns a target of the backends that has accepts; one must exist.
+// One backend must have it.
 func (s service) target(has func(backend) bool) *target {
 	t := &target{service: s.name}
 	for _, m := range s.backends {
@@ -393,16 +386,16 @@ func (s service) target(has func(backend) bool) *target {
 	return t
 }
 
-// target is what a name stands for: a service's functions that have traffic and the name. It is immutable.
+// target is the referent of a name: functions with traffic. It is immutable.
 type target struct {
 	service api.FunctionName
 	shares  []backend // at least one; the greatest share first
 	total   int
-	// variants are the ways to run a model with several; shares then has those of all.
+	// Then shares has those of all variants.
 	variants []*target
 }
 
-// pick chooses a function at random, weighted by share, or the best variant; nil if t is nil.
+// pick chooses at random, weighted by share, or the best variant.
 func (t *target) pick() *queue.Function {
 	switch {
 	case t == nil:
@@ -421,5 +414,5 @@ func (t *target) pick() *queue.Function {
 	panic("activator: the shares of a target add up to less than their total")
 }
 
-// first returns the function with the greatest share.
+// The greatest share.
 func (t *target) first() *queue.Function { return t.shares[0].f }

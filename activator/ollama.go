@@ -18,13 +18,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// Ollama's API at the front door. Requests about all models are answered here without waking an instance; requests
-// that would change models are refused, since manifests declare them.
-//
-// Functions on Ollama have this API, and those whose function process translates it. A function with its own
-// command or an image that chooses the runtime may have it: it gets the request.
+// Ollama's API at the front door. Requests about all models wake no instance; requests that would change models are
+// refused. A function with its own command or image may have this API: it gets the request.
 
-// ollamaVersion is what clients check before they use newer calls.
+// Clients check ollamaVersion before newer calls.
 const ollamaVersion = "0.17.4"
 
 var ollamaChanges = []string{"/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs/{digest}"}
@@ -34,7 +31,7 @@ func isOllama(path string, f *queue.Function) bool {
 	return strings.HasPrefix(path, "/api/") && (f == nil || isLikeOllama(f.Spec()))
 }
 
-// isLikeOllama reports whether a function certainly has Ollama's API. A handler gets requests unchanged.
+// isLikeOllama means certainly. A handler gets requests unchanged.
 func isLikeOllama(spec *api.Function) bool {
 	chat, _ := api.FindPath("", "/api/chat")
 	return slices.Contains(chat.Runtimes, spec.Runtime.Kind) && (spec.Runtime.Kind == api.RuntimeOllama || len(spec.Handler) == 0)
@@ -53,7 +50,7 @@ func (a *Activator) routeOllama(r *mux.Router) {
 	get(r, "/", a.home)
 }
 
-// home sends the page to a browser, and Ollama's greeting to its clients.
+// Ollama's clients expect a greeting.
 func (a *Activator) home(w http.ResponseWriter, r *http.Request) {
 	if a.deps.Page != nil {
 		w.Header().Add("Vary", "Accept")
@@ -65,7 +62,7 @@ func (a *Activator) home(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("Rouse is running\n"))
 }
 
-// ifOllama calls next if a function has Ollama's API. Otherwise clients shall find no such server.
+// Without such a function, clients shall find no such server.
 func (a *Activator) ifOllama(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if slices.ContainsFunc(a.names.Load().list, func(f *queue.Function) bool { return isLikeOllama(f.Spec()) }) {
@@ -77,7 +74,7 @@ func (a *Activator) ifOllama(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// pull reports success for an existing model that the client may see.
+// A model that the client may not see does not exist.
 func (a *Activator) pull(w http.ResponseWriter, r *http.Request) {
 	_, account, bad := a.clientOf(r)
 	if bad != nil {
@@ -109,7 +106,7 @@ func oldName(body []byte) string {
 	return old.Name
 }
 
-// tagged adds the tag "latest" to a name without a tag, as Ollama does.
+// As Ollama does.
 func tagged(name api.ModelName) string {
 	if strings.Contains(string(name), ":") {
 		return string(name)
@@ -117,15 +114,14 @@ func tagged(name api.ModelName) string {
 	return string(name) + names.Latest
 }
 
-// ollamaModel is an entry in Ollama's list of models. Clients expect every field.
+// Clients expect every field.
 type ollamaModel struct {
-	Name       string    `json:"name"`
-	Model      string    `json:"model"`
-	ModifiedAt time.Time `json:"modified_at"`
-	// Size is 0 before an instance has reported it.
-	Size    api.Bytes        `json:"size"`
-	Digest  string           `json:"digest"`
-	Details api.ModelDetails `json:"details"`
+	Name       string           `json:"name"`
+	Model      string           `json:"model"`
+	ModifiedAt time.Time        `json:"modified_at"`
+	Size       api.Bytes        `json:"size"`
+	Digest     string           `json:"digest"`
+	Details    api.ModelDetails `json:"details"`
 }
 
 type runningModel struct {
@@ -139,7 +135,7 @@ type runningModel struct {
 	ContextLength int              `json:"context_length"`
 }
 
-// digest identifies the declaration, not the bytes of the model: clients tell models apart by it.
+// Clients tell models apart by the digest of the declaration.
 func digest(spec *api.Function) string {
 	sum := sha256.Sum256([]byte(string(spec.Name) + "\x00" + spec.Runtime.Model))
 	return hex.EncodeToString(sum[:])
@@ -158,7 +154,6 @@ func (a *Activator) listOllama(w http.ResponseWriter, r *http.Request, has func(
 	writeJSON(w, r, map[string]any{"models": list})
 }
 
-// listRunning lists the models in memory.
 func (a *Activator) listRunning(w http.ResponseWriter, r *http.Request, has func(...string) bool) {
 	list := []runningModel{}
 	now := time.Now()
@@ -174,7 +169,6 @@ func (a *Activator) listRunning(w http.ResponseWriter, r *http.Request, has func
 	writeJSON(w, r, map[string]any{"models": list})
 }
 
-// lines reports whether an answer is a readable stream of JSON lines.
 func lines(h http.Header) bool {
 	return strings.HasPrefix(h.Get("Content-Type"), "application/x-ndjson") && h.Get("Content-Encoding") == ""
 }
@@ -182,7 +176,7 @@ func lines(h http.Header) bool {
 // forever is shown as "Forever" by Ollama's clients.
 const forever = 100 * 365 * 24 * time.Hour
 
-// running describes f's awake instances; awake is false if there are none or f lacks Ollama's API.
+// awake is false also without Ollama's API.
 func running(f *queue.Function, now time.Time) (m runningModel, awake bool) {
 	spec := f.Spec()
 	if !isLikeOllama(spec) {

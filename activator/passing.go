@@ -24,11 +24,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// Requests to a function that is no model server are held and sent like others, except upgrades (WebSockets) and
-// HTTP/2 without TLS (gRPC), and so are WebSockets of the Realtime API. They stream both ways: they are not read in
-// advance, and not sent again once a part of their body was.
+// Upgrades (WebSockets), also of the Realtime API, and gRPC stream both ways: they are not read in advance, and not
+// sent again once a part of their body was.
 
-// isPlain reports whether a function is no model server: its requests are not parsed.
+// isPlain: no model server, whose requests are not parsed.
 func isPlain(f *queue.Function) bool { return f.Spec().Runtime.Kind == api.RuntimeHTTP }
 
 // streams reports whether a request is forwarded while it arrives.
@@ -36,7 +35,6 @@ func (r *request) streams() bool {
 	return r.plain && r.via == nil && (r.in.ProtoMajor == 2 || upgrades(r.in))
 }
 
-// findRealtime checks that the function of a WebSocket may have the Realtime API.
 func (c *call) findRealtime() *api.Error {
 	if isPlain(c.f) {
 		return nil
@@ -79,8 +77,7 @@ func newStreamTransports(dial func(ctx context.Context, network, address string)
 	return streamTransports{http1, http2}
 }
 
-// pass forwards c to the instance of s while it arrives, and the answer to the client. again reports that the
-// instance did not accept it and consumed nothing; cut, that the answer ended early.
+// again: the instance did not accept it and consumed nothing; cut: the answer ended early.
 func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 	sent := time.Now()
 	var untouched atomic.Bool
@@ -177,7 +174,7 @@ func (p passing) Write(b []byte) (int, error) { return p.c.reply.Write(b) }
 // FlushError is for [http.ResponseController].
 func (p passing) FlushError() error { return p.c.reply.flush() }
 
-// Hijack returns the client's connection, which is closed when the call ends: a write to it may be stuck.
+// The connection is closed when the call ends: a write to it may be stuck.
 func (p passing) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, both, err := p.c.reply.out.Hijack()
 	if err == nil {
@@ -186,17 +183,16 @@ func (p passing) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, both, err
 }
 
-// drainIdle is how long an upgraded connection may carry nothing while its instance drains.
 const drainIdle = 5 * time.Second
 
-// upgraded is an upgraded connection to an instance. It ends the request when it is idle for too long.
+// upgraded ends the request when its connection is idle for too long.
 type upgraded struct {
 	io.ReadWriteCloser
 	unread *relay.WriteDeadline
 	idle   atomic.Int64
 	timer  *time.Timer
 
-	counts            bool   // what events of the Realtime API report
+	counts            bool
 	seen              []byte // the end of what came
 	prompt, generated atomic.Int64
 }
@@ -213,7 +209,7 @@ func (u *upgraded) limit(idle time.Duration) {
 	u.timer.Reset(idle)
 }
 
-// Read implements [io.Reader]. Until the next call, what it returned is written to the client.
+// Until the next Read, what it returned is written to the client.
 func (u *upgraded) Read(p []byte) (int, error) {
 	u.unread.Done()
 	n, err := u.ReadWriteCloser.Read(p)
@@ -231,7 +227,6 @@ var usageField = []byte(`"usage":`)
 // mostUsage bounds one usage, in bytes.
 const mostUsage = 4 << 10
 
-// count adds the usages in p, which continues what came before.
 func (u *upgraded) count(p []byte) {
 	u.seen = append(u.seen, p...)
 	for {
@@ -265,14 +260,12 @@ func (u *upgraded) Close() error {
 	return u.ReadWriteCloser.Close()
 }
 
-// drains shortens the idle time of c's connection.
 func (c *call) drains() {
 	if u := c.sent.upgraded.Load(); u != nil {
 		u.limit(min(time.Duration(u.idle.Load()), drainIdle))
 	}
 }
 
-// touched is a body that records whether any of it was read.
 type touched struct {
 	io.ReadCloser
 	untouched *atomic.Bool
@@ -284,7 +277,7 @@ func (t touched) Read(p []byte) (int, error) {
 	return t.ReadCloser.Read(p)
 }
 
-// stream forwards c while it arrives. The results are those of [call.send].
+// The results are those of [call.send].
 func (c *call) stream(s *queue.Slot) (done bool, err error) {
 	again, cut, err := c.pass(s)
 	if err != nil {
@@ -306,7 +299,6 @@ func (c *call) stream(s *queue.Slot) (done bool, err error) {
 	return true, nil
 }
 
-// passed reports whether the answer was cut.
 func passed(through *httputil.ReverseProxy, w http.ResponseWriter, r *http.Request) (cut bool) {
 	defer func() {
 		if v := recover(); v != nil {

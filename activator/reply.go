@@ -27,8 +27,7 @@ const (
 	headerGPUSeconds = "X-Rouse-Gpu-Seconds"
 )
 
-// reply is the answer to one client. It belongs to the request's goroutine; until comment.stop the mutex of the
-// comments guards the connection.
+// reply belongs to the request's goroutine; until comment.stop the mutex of the comments guards the connection.
 type reply struct {
 	w       http.ResponseWriter
 	out     *http.ResponseController
@@ -37,33 +36,33 @@ type reply struct {
 	ollama  bool
 	timing  metrics.Timing
 	comment comments
-	costs   bool        // the client is told the cost
+	costs   bool
 	ends    *queue.Wake // ends with the next write
 
-	limits   *keys.Charge // of the client's key
+	limits   *keys.Charge
 	usage    relay.Usage
-	estimate tokens // of the work for a client that has left
-	answered int    // status of an instance's answer; 0: none yet
+	estimate tokens // for a client that has left
+	answered int    // an instance's status; 0: none
 	instance api.InstanceID
-	status   int    // final; 0: none yet
-	code     string // of the error
+	status   int
+	code     string
 
-	// state is nil if the stream can't be resumed. resumes is false once it was resumed too often.
+	// nil: the stream can't be resumed. resumes: not too often yet.
 	state   *relay.State
 	resumes bool
-	handled bool // a handler of the function prevents resuming
-	passes  bool // the front door asked for the state, and resumes the stream itself
-	next    int  // number of the next event in a resumed stream
+	handled bool // by a handler: it can't be resumed
+	passes  bool // the front door resumes the stream
+	next    int  // event in a resumed stream
 
 	unread relay.WriteDeadline
 
 	pausable, pauses atomic.Bool // the stream may be paused, and shall be
 }
 
-// tokens are what a request used. Cached input counts in both input and cached.
+// Cached input counts in both input and cached.
 type tokens struct{ input, cached, output api.Tokens }
 
-// used returns what the request used, as far as known: nothing if no instance began it or one refused it.
+// used returns nothing if no instance began the request or one refused it.
 func (c *call) used() tokens {
 	r := &c.reply
 	if r.answered/100 != 2 && !r.usage.Reported {
@@ -73,23 +72,23 @@ func (c *call) used() tokens {
 	return tokens{input: cmp.Or(api.Tokens(r.usage.Prompt), c.req.Input), cached: api.Tokens(r.usage.Cached), output: cmp.Or(output, r.estimate.output)}
 }
 
-// errAbort marks a cut answer whose client can only be told by aborting its connection.
+// Only aborting the connection tells the client.
 var errAbort = errors.New("abort the client's connection")
 
-// errGoesOn marks a cut answer that another instance can resume.
+// Another instance resumes the answer.
 var errGoesOn = errors.New("the stream goes on elsewhere")
 
-// errMoved marks an answer that its instance ended to give way.
+// The instance gives way.
 var errMoved = errors.New("the stream is moved")
 
-// errPaused marks an answer whose slot goes to another client.
+// The slot goes to another client.
 var errPaused = errors.New("the stream is paused")
 
-// pause is [queue.Want.Pause]. Any goroutine may call it.
+// Any goroutine may call pause.
 func (r *reply) pause() bool { return r.pausable.Load() && !r.pauses.Swap(true) }
 
-// copy writes an instance's answer; started: the header was sent. The error wraps an *[api.Error] if the answer was
-// cut, and [errAbort] too if the client does not know yet; any other means that the client left. ctx is the call's.
+// copy writes an instance's answer; started: the header was sent. The error is an *[api.Error] if the answer was
+// cut, with [errAbort] if the client does not know yet; otherwise the client left.
 func (r *reply) copy(ctx context.Context, from api.InstanceID, answer *forward.Answer, started bool) error {
 	if started {
 		return r.copyLate(ctx, answer)
@@ -106,7 +105,7 @@ func (r *reply) copy(ctx context.Context, from api.InstanceID, answer *forward.A
 	return r.end(ctx, answer, answer.Copy(r))
 }
 
-// copyLate writes the answer to a client that expects events, whatever the status.
+// copyLate is for a client that expects events, whatever the status.
 func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 	defer r.w.Header().Set(headerTiming, r.timing.String())
 	var e *api.Error
@@ -127,7 +126,7 @@ func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 	return r.event(e, r.next)
 }
 
-// end turns the end of a copied answer into an error, which a client that reads events gets.
+// A client that reads events gets the error.
 func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) error {
 	if err == nil {
 		r.trailer(answer.Trailer())
@@ -179,7 +178,7 @@ func (r *reply) trailer(fields http.Header) {
 	}
 }
 
-// stays returns why a cut stream is not resumed elsewhere; empty if nobody expected that.
+// stays returns why a cut stream is not resumed.
 func (r *reply) stays(answer *forward.Answer) string {
 	switch {
 	case r.handled:
@@ -196,7 +195,6 @@ func (r *reply) stays(answer *forward.Answer) string {
 	return ", and its instance has not told how another could go on"
 }
 
-// event writes an error as the last event of a stream, numbered next.
 func (r *reply) event(e *api.Error, next int) error {
 	if _, err := r.Write(r.style.Error(e, next)); err != nil {
 		return err
@@ -204,7 +202,7 @@ func (r *reply) event(e *api.Error, next int) error {
 	return r.flush()
 }
 
-// withID adds the request's id to an error whose details are only in the log.
+// Such details are only in the log.
 func withID(e *api.Error, id string) *api.Error {
 	switch e.Code {
 	case api.CodeStartFailed, api.CodeRuntimeFailed, api.CodeUnhealthy:
@@ -215,7 +213,7 @@ func withID(e *api.Error, id string) *api.Error {
 	return e
 }
 
-// Write writes to the client. One that does not read for too long counts as gone.
+// A client that does not read for too long counts as gone.
 func (r *reply) Write(p []byte) (int, error) {
 	r.unread.Move(r.out, len(p))
 	n, err := r.w.Write(p)
@@ -227,7 +225,7 @@ func (r *reply) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Flush sends the buffered output. It returns errPaused if the stream is to be paused after a whole event.
+// Flush returns errPaused if the stream is to be paused after a whole event.
 func (r *reply) Flush() error {
 	if err := r.flush(); err != nil || !r.pauses.Load() || !r.state.Known() {
 		return err
@@ -237,7 +235,7 @@ func (r *reply) Flush() error {
 
 func (r *reply) flush() error { return r.unread.Flush(r.out) }
 
-// endUnread is [queue.Want.EndUnread]: it cuts the client's connection if a write is stuck.
+// A stuck write ends the client's connection.
 func (c *call) endUnread() bool {
 	stuck := c.reply.unread.Stuck()
 	if stuck {
@@ -248,9 +246,8 @@ func (c *call) endUnread() bool {
 	return stuck
 }
 
-// comments sends server-sent comments to a streaming client while its request is held. The first one sends the
-// header: after that a failure can only be an event. A timer's goroutine writes them; after stop, the connection
-// belongs to the request alone.
+// comments keeps a streaming client informed while its request is held. The first one sends the header: then a
+// failure can only be an event. A timer's goroutine writes them, until stop.
 type comments struct {
 	reply *reply
 	a     *Activator
@@ -261,7 +258,7 @@ type comments struct {
 	timer   *time.Timer
 	state   commentState
 	started bool // the header is sent
-	sent    bool // to an instance
+	sent    bool
 }
 
 type commentState int
@@ -284,8 +281,7 @@ func (m *comments) begin(f *queue.Function, since time.Time) {
 	m.timer = time.AfterFunc(max(m.a.cfg.CommentAfter-m.reply.timing.Hold, 0), m.tick)
 }
 
-// dispatched records that the request was sent to an instance. Without a header yet, the comments stop: the client
-// can still get an honest status.
+// Without a header yet, dispatched stops the comments: the client can still get an honest status.
 func (m *comments) dispatched() {
 	if m.timer == nil {
 		return
@@ -299,7 +295,7 @@ func (m *comments) dispatched() {
 	}
 }
 
-// stop ends the comments, after one that is being written, and reports whether the header was sent.
+// stop waits for a comment that is being written, and reports whether the header was sent.
 func (m *comments) stop() (started bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -310,14 +306,14 @@ func (m *comments) stop() (started bool) {
 	return m.started
 }
 
-// again lets comments begin once more after the header.
+// again is for a request whose header was sent.
 func (m *comments) again() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.started, m.state = true, commentIdle
 }
 
-// fallBack names another model in the header, or in a comment once that is sent.
+// In the header, or in a comment once that is sent.
 func (m *comments) fallBack(to string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -334,7 +330,7 @@ func (m *comments) sayFallback(to string) {
 	_, _ = m.reply.Write([]byte(": rouse fallback=" + to + "\n\n"))
 }
 
-// leastExpected is the shortest expected time that a comment mentions: a shorter estimate was wrong.
+// A shorter estimate was wrong.
 const leastExpected = 50 * time.Millisecond
 
 func (m *comments) tick() {
@@ -384,7 +380,6 @@ func (r *reply) streamHeader() {
 	r.w.WriteHeader(http.StatusOK)
 }
 
-// word replaces unprintable characters and spaces.
 func word(stage string) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r == 0x7f {

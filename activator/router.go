@@ -22,14 +22,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// Routes returns the front door's own paths for listings, without working handlers. [api.ClientPaths] has those
-// whose body names a model.
+// Routes returns the front door's own paths, besides [api.ClientPaths], without working handlers.
 func Routes() *mux.Router {
 	return (&Activator{deps: Deps{Registry: prometheus.NewRegistry()}}).router()
 }
 
-// router matches the host, then the path. The busiest paths come first and share one matcher: routes are tried in
-// order.
+// router puts the busiest paths first: routes are tried in order.
 func (a *Activator) router() *mux.Router {
 	r := mux.NewRouter().SkipClean(true)
 	r.MatcherFunc(func(r *http.Request, _ *mux.RouteMatch) bool { return a.OwnHost(r.Host) }).HandlerFunc(a.serveHost)
@@ -46,7 +44,7 @@ func (a *Activator) router() *mux.Router {
 		a.refuse(w, r, api.Errorf(http.StatusNotImplemented, api.CodeUnknownPath, "conversations are not compacted here: send what is to be kept of one as the input of POST /v1/responses"))
 	})
 	get(r, "/healthz", healthz)
-	get(r, "/health", healthz) // of model servers; guidellm requests it
+	get(r, "/health", healthz) // guidellm requests it
 	get(r, "/readyz", a.ifTaken("text/plain; charset=utf-8", "ok\n"))
 	if !a.cfg.PrivateMetrics {
 		get(r, "/metrics", a.operators(promhttp.HandlerFor(a.deps.Registry, promhttp.HandlerOpts{}).ServeHTTP))
@@ -73,10 +71,10 @@ func (a *Activator) operators(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// list answers with the names that has accepts; a nil has accepts all.
+// A nil has accepts all names.
 type list func(w http.ResponseWriter, r *http.Request, has func(names ...string) bool)
 
-// listed calls next with the filter of names for the client, and refuses clients that may see none.
+// listed passes the filter of names for the client.
 func (a *Activator) listed(next list) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		inbound.Unread(w, r)
@@ -112,7 +110,7 @@ func (a *Activator) serveHost(w http.ResponseWriter, r *http.Request) {
 	a.serveOwn(w, r, f, false)
 }
 
-// missing refuses a request for something that does not exist. A client without access does not learn that.
+// A client without access does not learn that something does not exist.
 func (a *Activator) missing(w http.ResponseWriter, r *http.Request, name string, err *api.Error) {
 	inbound.Unread(w, r)
 	_, account, bad := a.clientOf(r)
@@ -126,14 +124,13 @@ func (a *Activator) missing(w http.ResponseWriter, r *http.Request, name string,
 	}
 }
 
-// ServeFunction serves a request for a function that the caller has found. As at a function's own host, all paths
-// but the control paths are the function's.
+// ServeFunction serves a request as at the function's own host: all paths but the control paths are the function's.
 func (a *Activator) ServeFunction(w http.ResponseWriter, r *http.Request, name api.FunctionName) {
 	a.serveNamed(w, r, name, false)
 }
 
-// ServeAtOnce is [Activator.ServeFunction] for a request that another front door holds. Without a free slot it is
-// refused, and [control.HeaderRefused] tells that no runtime has seen it.
+// ServeAtOnce is for a request that another front door holds: without a free slot it is refused, with
+// [control.HeaderRefused].
 func (a *Activator) ServeAtOnce(w http.ResponseWriter, r *http.Request, name api.FunctionName) {
 	a.serveNamed(w, r, name, true)
 }
@@ -147,7 +144,6 @@ func (a *Activator) serveNamed(w http.ResponseWriter, r *http.Request, name api.
 	a.serveOwn(w, r, f, atOnce)
 }
 
-// All paths but the control paths are the function's.
 func (a *Activator) serveOwn(w http.ResponseWriter, r *http.Request, f *queue.Function, atOnce bool) {
 	switch {
 	case !strings.HasPrefix(r.URL.Path, "/") || isControl(r.Method, r.URL.Path):
@@ -184,7 +180,6 @@ func (a *Activator) refuseWebSocket(w http.ResponseWriter, r *http.Request) {
 	a.refuse(w, r, api.Errorf(http.StatusNotImplemented, "", "WebSockets are not passed on to model servers, but for %s?model=NAME: use HTTP", api.PathRealtime))
 }
 
-// isRealtime reports whether a request opens a WebSocket of OpenAI's Realtime API.
 func isRealtime(r *http.Request) bool { return r.URL.Path == api.PathRealtime && isWebSocket(r, nil) }
 
 func (a *Activator) serveRealtime(w http.ResponseWriter, r *http.Request) {
@@ -197,11 +192,9 @@ func (a *Activator) serveRealtime(w http.ResponseWriter, r *http.Request) {
 	a.serveOnly(w, r)
 }
 
-// headerProtocols has the protocols that a WebSocket's client offers, or the server's choice.
 const headerProtocols = "Sec-Websocket-Protocol"
 
-// takeProtocolKey moves a key among the protocols of a WebSocket to the header for keys: browsers can set no
-// header, and the model server must not see it.
+// Browsers can set no header, and the model server must not see the key.
 func takeProtocolKey(h http.Header) {
 	const key = "openai-insecure-api-key."
 	var rest []string
@@ -220,7 +213,7 @@ func takeProtocolKey(h http.Header) {
 	}
 }
 
-// serveOnly serves a request whose query names the model, or that needs none because there is only one.
+// The query names the model, or there is only one.
 func (a *Activator) serveOnly(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("model")
 	f, err := a.names.Load().model(name, a.mayList(r))
@@ -231,7 +224,7 @@ func (a *Activator) serveOnly(w http.ResponseWriter, r *http.Request) {
 	a.serve(w, r, f, false)
 }
 
-// isControl reports whether a path is closed to clients. They may read the list of adapters.
+// Clients may read the list of adapters.
 func isControl(method, p string) bool {
 	p = strings.ToLower(path.Clean(p))
 	switch {
@@ -243,11 +236,10 @@ func isControl(method, p string) bool {
 	return false
 }
 
-// keptPath matches paths of what a store keeps.
+// keptPath matches what a store keeps.
 var keptPath = lazyregexp.New(`^/v1/(files|batches|conversations|messages/batches)(/|$)`)
 
-// unknownPath refuses a path, and suggests the intended one: without an extra slash, with or without /v1, or the
-// plural.
+// unknownPath suggests the intended path.
 func unknownPath(r *http.Request) *api.Error {
 	meant := ""
 	clean := path.Clean("/" + r.URL.Path)
@@ -260,7 +252,7 @@ func unknownPath(r *http.Request) *api.Error {
 	return api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %s %s%s", quoteMethod(r.Method), quoteName(r.URL.Path), meant)
 }
 
-// refuse answers a request that never became a call.
+// The request never became a call.
 func (a *Activator) refuse(w http.ResponseWriter, r *http.Request, err *api.Error) {
 	Identify(w, r)
 	a.unrouted.Refused(err.Code)
@@ -268,8 +260,7 @@ func (a *Activator) refuse(w http.ResponseWriter, r *http.Request, err *api.Erro
 	api.WriteErrorTo(w, r, err)
 }
 
-// WriteError refuses a request before it reaches an activator, as one would: with an ID, in the format of the
-// request's API.
+// WriteError refuses a request as an activator would: with an ID, in the format of its API.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	Identify(w, r)
 	api.WriteErrorTo(w, r, err)
@@ -295,7 +286,7 @@ func quoteMethod(m string) string { return m[:min(len(m), 20)] }
 
 func healthz(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 
-// Anthropic's clients read the id from another header.
+// Anthropic's clients read another header.
 func identify(w http.ResponseWriter, r *http.Request, id string) {
 	w.Header()[forward.HeaderID] = []string{id}
 	if api.ShapeOf(r.URL.Path) == api.ShapeMessages || r.Header["Anthropic-Version"] != nil {
@@ -303,14 +294,14 @@ func identify(w http.ResponseWriter, r *http.Request, id string) {
 	}
 }
 
-// Identify writes the request's id to the answer's header, if there is none yet.
+// Identify sets the answer's request id, unless it is set.
 func Identify(w http.ResponseWriter, r *http.Request) {
 	if w.Header().Get(forward.HeaderID) == "" {
 		identify(w, r, requestID(r))
 	}
 }
 
-// requestID returns the client's id of the request if it is fit for a log line, otherwise a new one.
+// The client's own, if it is fit for a log line.
 func requestID(r *http.Request) string {
 	const most = 128
 	id := r.Header.Get(forward.HeaderID)
@@ -325,15 +316,13 @@ func requestID(r *http.Request) string {
 	return id
 }
 
-// Headers of inference gateways: the llm-d router's names, then the earlier ones of the Gateway API inference
-// extension.
+// The llm-d router's names, then earlier ones of the Gateway API inference extension.
 var (
 	headersObjective = [...]string{"X-Llm-D-Inference-Objective", "X-Gateway-Inference-Objective"}
 	headersTTFT      = [...]string{"X-Llm-D-Slo-Ttft-Ms", "X-Gateway-Slo-Ttft-Ms", "X-Slo-Ttft-Ms"}
 	headersTPOT      = [...]string{"X-Llm-D-Slo-Tpot-Ms", "X-Gateway-Slo-Tpot-Ms", "X-Slo-Tpot-Ms"}
 )
 
-// headerDropped is the llm-d router's header for the reason of a refusal.
 const headerDropped = "X-Llm-D-Request-Dropped-Reason"
 
 var dropped = map[string]string{
@@ -356,8 +345,7 @@ func first(h http.Header, names []string) string {
 	return ""
 }
 
-// objectives reads the latency objectives. The time to the first token orders a client's requests; the time per
-// output token is only checked, for a scheduler behind us.
+// The time to the first token orders a client's requests; the time per output token is for a scheduler behind us.
 func (r *request) objectives() *api.Error {
 	for _, names := range [][]string{headersTTFT[:], headersTPOT[:]} {
 		v := first(r.in.Header, names)
@@ -375,7 +363,7 @@ func (r *request) objectives() *api.Error {
 	return nil
 }
 
-// objective sets the priority from the objective that the request names, if any are declared.
+// The request names an objective, if any are declared.
 func (c *call) objective() *api.Error {
 	name := first(c.req.in.Header, headersObjective[:])
 	if name == "" || c.a.deps.Keys == nil {
@@ -392,14 +380,13 @@ func (c *call) objective() *api.Error {
 	return nil
 }
 
-// retryElsewhere is the Retry-After during shutdown: another activator takes over.
+// Another activator takes over.
 const retryElsewhere = time.Second
 
 func shuttingDown() *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeShutdown, "the server is shutting down: try again").WithRetryAfter(retryElsewhere)
 }
 
-// flight counts the requests in progress.
 type flight struct {
 	n        atomic.Int64
 	draining atomic.Bool
@@ -408,7 +395,7 @@ type flight struct {
 	idleOnce sync.Once
 }
 
-// arrive counts a request in; false: the activator is draining. [flight.leave] must follow either way.
+// [flight.leave] must follow also after false, when the activator is draining.
 func (f *flight) arrive() bool {
 	f.n.Add(1)
 	return !f.draining.Load()
@@ -420,9 +407,8 @@ func (f *flight) leave() {
 	}
 }
 
-// Drain refuses new requests and blocks until the others have finished. If ctx ends first, it refuses the waiting
-// requests, ends the running ones with an error, waits until their clients have been told, and returns ctx's cause.
-// Draining can't be undone.
+// Drain refuses new requests and blocks until the others have finished. If ctx ends first, it ends them with an
+// error, tells their clients and returns ctx's cause. Draining can't be undone.
 func (a *Activator) Drain(ctx context.Context) error {
 	a.inFlight.arrive()
 	a.inFlight.draining.Store(true)
@@ -445,5 +431,4 @@ func (a *Activator) Drain(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// cutGrace bounds the time for telling the clients of cut requests.
 const cutGrace = time.Second

@@ -12,87 +12,79 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Want is one request as the queue sees it. Its owner sets the exported fields before the first [Function.Acquire]
-// and keeps it for all attempts. The hooks must not block; all but Waits and Ahead run while the function is locked.
+// Want is one request. Its owner sets the exported fields before the first [Function.Acquire] and keeps it for all
+// attempts. Hooks must not block; all but End may be nil, and all but Waits and Ahead run while the function is locked.
 type Want struct {
 	route.Want
-	// Client is the client whose share the request uses, Source a hash of the operator of its front door; 0: none.
-	Client string
-	Source uint64
-	// Priority orders requests, the highest first.
+	// Client is the client whose share is used, Source a hash of the operator of its front door; 0: none.
+	Client   string
+	Source   uint64
 	Priority int
-	// Before is how long the request has waited at a front door.
+	// Before is how long it has waited at a front door.
 	Before time.Duration
 	// Background requests use only spare capacity and are not demand.
 	Background bool
 	// AtOnce refuses the request if no slot is free.
 	AtOnce bool
-	// Group is the model with variants that the client named; empty: it named the function.
+	// Group is the model with variants that the client named; empty: the function.
 	Group api.FunctionName
-	// Bytes is the size of the body, Input the estimated tokens of its input, Tokens of input and output. Prompt is
-	// the size of the part of the body that Prefix is of; 0: unknown.
+	// Bytes is the size of the body, Input the estimated input, Tokens of all. Prompt is the size that Prefix is
+	// of; 0: unknown.
 	Bytes         api.Bytes
 	Input, Tokens api.Tokens
 	Prompt        int
-	// Sequences is how many sequences the model computes; 0: one.
-	Sequences int
-	// Begun is when the request was complete, Due when its first token is due, Deadline when its client gives up;
-	// zero Due and Deadline: not set.
+	Sequences     int
+	// Begun is when the request was complete, Due when its first token is due, Deadline when its client gives up.
 	Begun, Due, Deadline time.Time
-	// Trace is the client's trace; zero: none.
-	Trace api.Trace
+	Trace                api.Trace
 
-	// End ends the request, waiting or running.
 	End func(error)
-	// EndUnread ends the request if its client has left written data unread for too long, and reports whether it
-	// does; nil: unknown.
+	// EndUnread ends the request if its client has left data unread for too long, and reports whether it does.
 	EndUnread func() bool
-	// Drains is called when the instance of its slot drains, if not nil.
+	// Drains is called when the instance of its slot drains.
 	Drains func()
-	// Pause makes a stream that can continue later end with [Slot.Pause], and reports whether it does; nil: it
-	// can't.
+	// Pause makes a stream that can continue later end with [Slot.Pause], and reports whether it does.
 	Pause func() bool
-	// Pays is called when the request has used more GPU time, if not nil.
+	// Pays is called when more GPU time was used.
 	Pays func(gpuSeconds float64)
-	// GPUSeconds is set by the queue, and final once the request has no slot and does not wait.
+	// GPUSeconds is final once the request has no slot and does not wait.
 	GPUSeconds float64
-	// Waits is called before each wait, if not nil. since is when the request first waited.
+	// Waits is called before each wait; since: the first one's beginning.
 	Waits func(f *Function, since time.Time)
-	// Ahead may send the request right behind the call that wakes an instance: it is the only one that waits. It
-	// calls answered once the instance begins to answer. Nil: the request is sent only with a slot.
+	// Ahead may send the only waiting request right behind the call that wakes an instance, and calls answered once
+	// the instance begins to answer.
 	Ahead func(to Target, answered func())
 
-	ticket  uint64 // 0: none yet
+	ticket  uint64
 	entry   *entry // nil: it has not waited for this function
 	slot    *Slot
 	since   time.Time     // when it first waited, for any function; zero: never
-	pauses  bool          // it was paused, and waits for its turn
-	charged float64       // cost charged before it yielded a slot
+	pauses  bool          // it waits for its turn
+	charged float64       // before it yielded a slot
 	begins  atomic.Int64  // nanoseconds from sending to the answer's first byte
-	paused  time.Duration // how long its limit stood still during the wait
+	paused  time.Duration // how long its limit stood still
 	ctx     context.Context
-	done    context.CancelFunc // releases ctx
-	held    time.Duration      // time in the queue and for turns at instances
-	there   time.Duration      // the part of held at instances since the last Renew
-	woke    time.Duration      // the part of held in which no instance was awake
-	wake    *Wake              // the trace that its answer ends
-	woken   api.Trace          // the trace of the wake that it waited for
+	done    context.CancelFunc
+	held    time.Duration // in queues and for turns
+	there   time.Duration // the part at instances since Renew
+	woke    time.Duration // the part without an awake instance
+	wake    *Wake         // that its answer ends
+	woken   api.Trace     // that it waited for
 
-	// The function's mutex guards these.
+	// Guarded by the function's mutex.
 	queued bool
-	paid   float64 // the clock of waiting requests up to which it has paid
+	paid   float64 // clock of the waiting requests
 }
 
-// Waited returns the time in the queues, the part of it without an awake instance, and whether the request ever
-// waited.
+// Waited returns the time in the queues, the part without an awake instance, and whether it ever waited.
 func (w *Want) Waited() (held, woke time.Duration, ever bool) {
 	return w.held, w.woke, !w.since.IsZero()
 }
 
-// Woken returns the trace of the wake that the request waited for; zero: none.
+// Woken returns the trace of the wake that the request waited for, if any.
 func (w *Want) Woken() api.Trace { return w.woken }
 
-// Sent records when the request was sent and when the answer's first byte came.
+// Sent records when the request was sent and when the answer began.
 func (w *Want) Sent(sent, answered time.Time) {
 	w.begins.Store(int64(answered.Sub(sent)))
 	if w.wake != nil {
@@ -100,17 +92,17 @@ func (w *Want) Sent(sent, answered time.Time) {
 	}
 }
 
-// TakeWake returns once the trace that the request's answer ends with [Wake.FirstByte]; nil: none.
+// TakeWake returns once the trace that the caller ends with [Wake.FirstByte]; nil: none.
 func (w *Want) TakeWake() *Wake {
 	t := w.wake
 	w.wake = nil
 	return t
 }
 
-// Renew lets w wait as long as a new request, at its place in the queue.
+// Renew lets w wait as long as a new request, at its place.
 func (w *Want) Renew() { w.since, w.paused, w.there, w.entry = time.Time{}, 0, 0, nil }
 
-// Leave ends w's stay at f: w holds no slot, and may go to another function.
+// Leave ends w's stay at f; w holds no slot.
 func (f *Function) Leave(w *Want) {
 	f.mu.Lock()
 	delete(f.wants, w)
@@ -118,18 +110,18 @@ func (f *Function) Leave(w *Want) {
 	w.entry, w.ticket, w.wake = nil, 0, nil
 }
 
-// waitStart is what to do without the lock for a request that has entered the queue.
+// waitStart is the work left without the lock for a request that has entered the queue.
 type waitStart struct {
-	unavailable, paused time.Duration // the clocks when it entered
+	unavailable, paused time.Duration
 	displaced           []*entry
-	crowded             *api.Error      // refuses the displaced
-	alone               bool            // no other request waits, and no instance is awake
-	waking              *route.Instance // its wake began with this request
-	ahead               *Target         // where to send the request behind that wake
+	crowded             *api.Error
+	alone               bool            // only it waits, and no instance is awake
+	waking              *route.Instance // woken for this request
+	ahead               *Target         // where to send it behind that wake
 }
 
-// Acquire returns a slot for w, and blocks in the queue if none is free. The error is an *[api.Error] or the cause
-// of ctx's end. A request that has given back a slot goes before all that wait.
+// Acquire returns a slot for w, and blocks in the queue if none is free. The error is an *[api.Error] or ctx's
+// cause. A request that has given back a slot goes before all others.
 func (f *Function) Acquire(ctx context.Context, w *Want) (*Slot, error) {
 	now := time.Now()
 	s, q, err := f.admit(ctx, w, now)
@@ -150,7 +142,6 @@ func (f *Function) Acquire(ctx context.Context, w *Want) (*Slot, error) {
 	return s, nil
 }
 
-// admit gives w a free slot or a place in the queue, or refuses it.
 func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, q *waitStart, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,13 +167,13 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 		f.wants[w] = struct{}{}
 		w.ticket = f.queue.Ticket()
 	}
-	// If not every request may use every slot, the free one may suit no waiting request.
+	// The free slot may suit no waiting request.
 	sees := f.sees()
 	mayTake := again && !w.pauses || f.queue.Len() == 0 || sees != nil || f.queue.picky > 0 || len(f.restrained) > 0 && f.first(nil, now) == nil
 	if mayTake && !f.leavesFree(w.Client, now) {
 		if i, why := f.set.PickFor(now, w.Want, of(sees, w.Client)); i != nil {
 			w.wake.goesTo(i.ID, now)
-			if why.Running >= why.Slots { // it may wait there
+			if why.Running >= why.Slots { // it waits there
 				f.shed(w)
 			}
 			return f.take(i, why, f.termsOf(w)).assign(w), q, nil
@@ -253,13 +244,13 @@ func (f *Function) enter(ctx context.Context, w *Want, again bool, now time.Time
 	return displaced, nil
 }
 
-// wait blocks until w, which entered the queue at since, gets a slot, is refused, or gives up.
+// wait blocks until w gets a slot, is refused, or gives up.
 func (f *Function) wait(w *Want, since time.Time, q *waitStart) (*Slot, error) {
 	for _, e := range q.displaced {
 		e.Offer(&Slot{refused: q.crowded}) // a client that left needs no refusal
 	}
 	if q.waking != nil {
-		runtime.Gosched() // let the wake's goroutine start first: the rest can wait for another thread
+		runtime.Gosched() // the wake's goroutine goes first
 	}
 	if q.ahead != nil {
 		e, i := w.entry, q.waking
@@ -297,7 +288,7 @@ func (f *Function) endWait(w *Want, s *Slot, ok bool, since time.Time, q *waitSt
 	}
 	if ok && s.refused == nil {
 		if s.trace == nil {
-			w.wake.goesTo(s.Instance, now) // a trace of the slot's own knows it already
+			w.wake.goesTo(s.Instance, now)
 		}
 		s.assign(w)
 	}
@@ -307,7 +298,7 @@ func (f *Function) endWait(w *Want, s *Slot, ok bool, since time.Time, q *waitSt
 		if !ok { // the wake goes on
 			woke += f.expected(now)
 		}
-		if f.outputs.tokens > 0 { // charge what a slot would have generated meanwhile
+		if f.outputs.tokens > 0 { // what a slot would have generated
 			f.queue.order.Elsewhere(clientOf(w.Source, w.Client), w.Priority, control.Cost(0, f.outputs.generates(woke)))
 		}
 	}
@@ -319,7 +310,7 @@ func (f *Function) endWait(w *Want, s *Slot, ok bool, since time.Time, q *waitSt
 	}
 }
 
-// dispatch hands free slots to waiting requests, in order, until no slot is free or no request waits.
+// dispatch hands out slots until none is free or no request waits.
 func (f *Function) dispatch() {
 	changed := false
 	for {
@@ -335,8 +326,7 @@ func (f *Function) dispatch() {
 	}
 }
 
-// next takes the next request out of the queue, with a slot or a refusal for it; false: none waits or no slot is
-// free.
+// next takes out the next request, with a slot or a refusal; false: none.
 func (f *Function) next() (e *entry, s *Slot, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -374,7 +364,7 @@ func (f *Function) strays(w route.Want, now time.Time) bool {
 	return !some || f.set.Awake(now) && !f.set.AwakeFor(now, w)
 }
 
-// hand returns a slot of i, reserved for e, which has just left the queue. The caller holds mu.
+// hand returns a reserved slot of i for e, which has left the queue. The caller holds mu.
 func (f *Function) hand(i *route.Instance, why api.Choice, e *entry) *Slot {
 	s := f.take(i, why, e.terms)
 	s.trace, f.trace = f.trace, nil // the first request with a slot gets the trace
@@ -383,7 +373,7 @@ func (f *Function) hand(i *route.Instance, why api.Choice, e *entry) *Slot {
 	return s
 }
 
-// offer hands a slot over, or frees it if the request has left.
+// offer hands a slot over, or frees it.
 func (f *Function) offer(e *entry, s *Slot) {
 	if e.Offer(s) || s.refused != nil {
 		return
@@ -396,8 +386,7 @@ func (f *Function) offer(e *entry, s *Slot) {
 	s.release(0)
 }
 
-// answered gives e, if it still waits, a slot of the instance that answers the request sent ahead, whatever that
-// instance last reported.
+// answered gives e, if it still waits, a slot of the instance that began to answer, whatever its last report.
 func (f *Function) answered(e *entry, i *route.Instance) {
 	f.mu.Lock()
 	if !f.queue.Leave(e) { // it has a slot, or has left
@@ -413,15 +402,14 @@ func (f *Function) answered(e *entry, i *route.Instance) {
 	f.meter.changed()
 }
 
-// Permission is the right to wake one instance under grants and revocations in any order.
+// Permission is the right to wake one instance.
 type Permission struct {
-	// Grant is the standing grant; zero: none.
 	Grant api.Grant
-	// Revoked is the highest revoked epoch; grants up to it are not accepted.
+	// Revoked is the highest revoked epoch.
 	Revoked uint64
 }
 
-// Accept applies a grant; false: it is outdated. A grant's lifetime counts from now, not by its sender's clock.
+// Accept applies a grant, whose lifetime counts from now; false: it is outdated.
 func (p Permission) Accept(g api.Grant, now time.Time) (Permission, bool) {
 	if g.Instance == "" || g.Epoch <= p.Revoked || api.StaleEpoch(g.Epoch, p.Grant.Epoch) {
 		return p, false

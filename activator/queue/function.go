@@ -11,9 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Function is one function: its instances, its requests and its demand. One mutex guards queue and instances, so
-// that "no slot is free" and "then wait" are one step. Whatever may free a slot or wake an instance calls
-// [Function.dispatch] afterwards: a request in the queue need not try again.
+// Function is one function. One mutex guards queue and instances: "no slot is free" and "then wait" are one step.
+// Whatever may free a slot or wake an instance calls [Function.dispatch].
 type Function struct {
 	Name    api.FunctionName
 	Created time.Time
@@ -22,37 +21,37 @@ type Function struct {
 	q     *Queues
 	meter *meter
 	spec  atomic.Pointer[api.Function] // never nil
-	group atomic.Pointer[Group]        // nil: no variant of a model
+	group atomic.Pointer[Group]
 
 	mu         sync.Mutex // guards all below; never held while blocking
-	declared   bool       // reports and grants may come before the declaration
+	declared   bool       // grants may come before the declaration
 	queue      waitQueue
 	set        route.Set
 	wants      map[*Want]struct{} // waiting or running
 	slots      int                // in use
-	background int                // of these, slots of background requests
-	known      []api.ModelName    // the adapters that Renamed was called for
-	seen       []api.ModelName    // the adapters in the instances' last reports
-	model      *api.ModelFacts    // as last reported
-	last       time.Time          // the last request
+	background int                // the part of background requests
+	known      []api.ModelName    // that Renamed was called for
+	seen       []api.ModelName    // in the instances' last reports
+	model      *api.ModelFacts
+	last       time.Time
 	outputs    outputs
-	// Why the function can't start, and until when; zero: until an instance is awake.
+	// Until then; zero: until an instance is awake.
 	failed      *api.Error
 	failedUntil time.Time
 	waking      underway
 	preferred   preferred
-	trace       *Wake // of the wake that requests wait for; nil: none
+	trace       *Wake // that requests wait for
 	// 0: unknown
 	wakeTime, loadTime time.Duration
-	unavailable        clock // no instance is awake
-	paused             clock // the limits of waiting requests stand still: a node or the model is on its way
-	retry              alarm // dispatches again when an instance is avoided or a wake is paused
+	unavailable        clock
+	paused             clock // limits of waiting requests stand still
+	retry              alarm // dispatches again
 	restrained         restraints
 	costs              costs
 }
 
 type clock struct {
-	since time.Time // zero: it does not hold
+	since time.Time
 	total time.Duration
 }
 
@@ -89,7 +88,7 @@ func (f *Function) close() {
 	f.meter.close()
 }
 
-// Spec returns the declaration, which must not be changed. Before the declaration it has only a name.
+// Spec returns the declaration, which must not be changed.
 func (f *Function) Spec() *api.Function { return f.spec.Load() }
 
 // Declared reports whether f is declared.
@@ -106,15 +105,15 @@ func (f *Function) Several() bool {
 	return f.set.Many()
 }
 
-// Adapters returns the sorted names of the adapters that are declared or that an instance has.
+// Adapters returns the adapters that are declared or that an instance has.
 func (f *Function) Adapters() []api.ModelName {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.adapters()
 }
 
-// adapters is [Function.Adapters]. If no instance can report, the last reports count: a runtime may have built-in
-// adapters. The caller holds mu.
+// adapters uses the last reports if no instance can report: a runtime may have built-in adapters. The caller holds
+// mu.
 func (f *Function) adapters() []api.ModelName {
 	var names []api.ModelName
 	for _, a := range f.Spec().Runtime.Adapters {
@@ -135,14 +134,14 @@ func (f *Function) adapters() []api.ModelName {
 	return slices.Compact(names)
 }
 
-// Best returns the report of the instance that can accept a request soonest.
+// Best returns the report of the instance that accepts a request soonest.
 func (f *Function) Best() (st api.InstanceStatus, found bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.set.Best()
 }
 
-// Model returns what an instance has reported about the model; zero: nothing.
+// Model returns what an instance has reported about the model.
 func (f *Function) Model() (facts api.ModelFacts) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -171,8 +170,7 @@ func (f *Function) Activity() api.Activity {
 
 // Room is the free capacity of a function.
 type Room struct {
-	// Slots is how many requests the available instances serve at once, or one instance if none is available; Free,
-	// how many of these slots are neither used nor waited for.
+	// Slots counts those of available instances, or of one instance; Free, those neither used nor waited for.
 	Slots, Free int
 	// Wake is the time until requests are accepted; 0: none, or unknown.
 	Wake time.Duration
@@ -247,7 +245,7 @@ func (f *Function) EndAll(err *api.Error) {
 	}
 }
 
-// sees is [Sight.Sees] for f. The caller holds mu.
+// The caller holds mu.
 func (f *Function) sees() func(client string, i api.InstanceID) bool {
 	if f.q.cfg.Sight == nil {
 		return nil
@@ -255,7 +253,7 @@ func (f *Function) sees() func(client string, i api.InstanceID) bool {
 	return f.q.cfg.Sight.Sees(f.Name)
 }
 
-// of returns a filter of the instances that a client's requests may go to; nil: any.
+// of filters the instances for a client; nil: any.
 func of(sees func(client string, i api.InstanceID) bool, client string) func(api.InstanceID) bool {
 	if sees == nil {
 		return nil
@@ -269,16 +267,14 @@ const (
 	sendRepeat = time.Second
 )
 
-// meter sends the demand for one function to the autoscaler as CloudEvents. An event carries the level, never a
-// difference: a lost or repeated one does no harm.
+// meter sends the demand for one function as events with its level.
 //
-//  1. [meter.sendNow] sends the level at once: a request waits that only the autoscaler can help.
-//  2. Other changes ([meter.changed]) are sent together after sendSoon to sendEvery: the work that they cause must
-//     not delay the request.
-//  3. A level that is not zero is repeated every sendRepeat.
-//  4. The last event is a zero level ([meter.close]).
+//  1. [meter.sendNow] sends at once: a request waits that only the autoscaler can help.
+//  2. Other changes are sent together after sendSoon to sendEvery, so as not to delay the request.
+//  3. A level above zero is repeated every sendRepeat.
+//  4. The last event is zero ([meter.close]).
 //
-// Events keep the order in which their levels were read. A meter is safe for concurrent use.
+// Events keep the order in which levels were read. A meter is safe for concurrent use.
 type meter struct {
 	level   func() api.Demand
 	emitter api.Emitter
@@ -287,14 +283,14 @@ type meter struct {
 	// Cleared under mu before the level is read.
 	dirty atomic.Bool
 
-	mu     sync.Mutex // guards all below; held while an event is emitted, so that events stay in order
+	mu     sync.Mutex // guards all below; held while an event is emitted
 	due    alarm
-	last   time.Time // when the last event was sent
+	last   time.Time
 	sent   api.Demand
 	closed bool
 }
 
-// newMeter returns a meter. level is called without its callers' locks and must not call the meter.
+// level is called without locks and must not call the meter.
 func newMeter(level func() api.Demand, e api.Emitter, source string) *meter {
 	m := &meter{level: level, emitter: e, source: source}
 	m.due = newAlarm(m.sendNow)
@@ -310,15 +306,14 @@ func (m *meter) sendNow() {
 	m.schedule()
 }
 
-// changed schedules sending. It does not block, even while an event is emitted.
+// changed does not block, even while an event is emitted.
 func (m *meter) changed() {
 	if !m.dirty.Swap(true) {
 		m.schedule()
 	}
 }
 
-// schedule arms the timer for a change. If another goroutine holds mu, that one does: every unlock of mu is
-// followed by schedule.
+// If another goroutine holds mu, it schedules: every unlock of mu is followed by schedule.
 func (m *meter) schedule() {
 	if !m.dirty.Load() || !m.mu.TryLock() {
 		return
@@ -333,7 +328,7 @@ func (m *meter) schedule() {
 // alarm is a timer that calls a function at the earliest of its times. Its owner's lock guards it.
 type alarm struct {
 	timer *time.Timer
-	at    time.Time // zero: not armed
+	at    time.Time
 }
 
 func newAlarm(do func()) alarm {
@@ -368,7 +363,7 @@ func (m *meter) send(now time.Time) {
 	}
 }
 
-// close sends a zero level, unless that was the last one. No event is sent after it returns.
+// close sends a last zero level. No event follows.
 func (m *meter) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

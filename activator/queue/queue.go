@@ -1,14 +1,12 @@
-// Package queue holds requests until an instance can serve them. It keeps this activator's state of each function:
-// instances as they report themselves, their slots, waiting requests, the wake in progress and the demand. It
-// neither reads requests nor sends them.
+// Package queue holds requests until an instance can serve them: it keeps each function's instances, slots, waiting
+// requests, wake and demand. It neither reads requests nor sends them.
 //
-//  1. The owner of a request describes it in a [Want] and calls [Function.Acquire], which returns a free slot of an
-//     awake instance at once (package route chooses the instance).
+//  1. The owner of a request describes it in a [Want] and calls [Function.Acquire], which returns a free slot
+//     (package route chooses the instance).
 //  2. Otherwise the request waits ([waitQueue]) or is refused. If no instance is awake and a grant allows it, one
-//     wake begins ([Queues.Grant]). Demand goes to the autoscaler.
-//  3. Whatever may free a slot or wake an instance dispatches free slots to waiting requests.
-//  4. The owner sends the request and calls [Slot.Done]. If the instance did not serve it: [Slot.GiveBack] and
-//     Acquire again, at its old place.
+//     wake begins.
+//  3. Whatever may free a slot or wake an instance dispatches.
+//  4. The owner sends the request and calls [Slot.Done], or [Slot.GiveBack] and Acquire again, at its old place.
 //  5. [Function.Leave] ends the request's stay.
 //
 // All methods are safe for concurrent use; a Want and a Slot belong to one goroutine at a time. Only Acquire and
@@ -30,30 +28,28 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Config is what all functions share. Only Waits, Sight and Others may be nil.
+// Config serves all functions. Waits, Sight and Others may be nil.
 type Config struct {
-	Name string
-	// Emitter sends demand and the records of wakes.
+	Name    string
 	Emitter api.Emitter
 	Waker   Waker
 	Metrics *metrics.Metrics
 	Tracer  *waketrace.Tracer
-	// Renamed is called without locks when functions or their adapters' names have changed.
+	// Renamed is called without locks when functions or adapters' names have changed.
 	Renamed func()
-	// Waits returns what keeps a function from waking; "": unknown.
-	Waits func(api.FunctionName) string
-	Sight Sight
-	// Others tells other activators what clients' requests have cost here.
+	Waits   func(api.FunctionName) string
+	Sight   Sight
+	// Others is told what requests have cost here.
 	Others interface{ Served(u control.ClientUse) }
 	Log    *slog.Logger
 }
 
-// Sight decides which instances may see which clients' requests; nil: all may. It is called while a function is
-// locked: it must not block or call the activator. Clients are identified as in [peer.Peer].
+// Sight decides which instances may see which clients' requests; nil: all may. A function is locked meanwhile: it
+// must not block or call the activator. Clients are as in [peer.Peer].
 type Sight interface {
-	// Sees returns whether an instance of f may see a client's requests; nil: each may see all.
+	// A nil function: each may see all.
 	Sees(f api.FunctionName) func(client string, i api.InstanceID) bool
-	// Bars returns why no instance, present or future, may see a client's requests.
+	// Bars returns why no instance may ever see a client's requests.
 	Bars(f api.FunctionName, client string) *api.Error
 }
 
@@ -61,9 +57,9 @@ type Sight interface {
 type Queues struct {
 	cfg    Config
 	grants *grants
-	woken  chan *Wake // to be reported; dropped when full, never closed
+	woken  chan *Wake // for Run; dropped when full
 
-	mu        sync.Mutex // guards functions; never locked while a function is
+	mu        sync.Mutex // guards functions; not locked while a function is
 	functions map[api.FunctionName]*Function
 }
 
@@ -87,7 +83,7 @@ func (q *Queues) Run(ctx context.Context) {
 	}
 }
 
-// function creates the function if needed: reports and grants may come before the declaration.
+// Reports and grants may come before the declaration.
 func (q *Queues) function(name api.FunctionName) *Function {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -121,7 +117,7 @@ func (q *Queues) PutFunction(spec api.Function) {
 	kind := spec.Runtime.Kind
 	spec = spec.WithDefaults()
 	if spec.Service != "" {
-		spec.Runtime.Kind = kind // for a revision without a kind, the image may decide
+		spec.Runtime.Kind = kind // the image may decide
 	}
 	f := q.function(spec.Name)
 	f.mu.Lock()
@@ -158,7 +154,7 @@ func (q *Queues) RemoveFunction(name api.FunctionName) {
 	f.Metrics.Remove()
 }
 
-// Expect sets how long a start and a wake took before this process began; 0: unknown. Measured times replace them.
+// Expect sets how long a start and a wake took before this process; 0: unknown.
 func (q *Queues) Expect(name api.FunctionName, load, wake time.Duration) {
 	f := q.function(name)
 	f.mu.Lock()
@@ -166,8 +162,7 @@ func (q *Queues) Expect(name api.FunctionName, load, wake time.Duration) {
 	f.loadTime, f.wakeTime = cmp.Or(f.loadTime, load), cmp.Or(f.wakeTime, wake)
 }
 
-// Retire stops sending requests to the present instances of a function, whatever they report: new ones replace
-// them.
+// Retire stops sending requests to the present instances of a function, whatever they report.
 func (q *Queues) Retire(name api.FunctionName) {
 	if f := q.known(name); f != nil {
 		f.mu.Lock()
@@ -176,7 +171,7 @@ func (q *Queues) Retire(name api.FunctionName) {
 	}
 }
 
-// Brings sets the adapters built into a function's runtime, until an instance reports its own.
+// Brings sets the adapters built into a runtime until an instance reports.
 func (q *Queues) Brings(name api.FunctionName, adapters []api.ModelName) {
 	f := q.known(name)
 	if f == nil {
@@ -217,12 +212,12 @@ func (q *Queues) Grant(g api.Grant) {
 	}
 }
 
-// Revoke revokes the grants of g's instance up to g's epoch. It blocks until no wake under them is in progress; if
-// ctx ends first it returns an error, and one may still be.
+// Revoke revokes the grants of g's instance up to g's epoch, and blocks until no wake under them is in progress. If
+// ctx ends first it returns an error.
 func (q *Queues) Revoke(ctx context.Context, g api.Grant) error { return q.grants.revoke(ctx, g) }
 
-// Fail records that a function can't start: requests are refused with err until an instance is awake or err's
-// RetryAfter, if set, has passed. A nil err ends this.
+// Fail records that a function can't start: requests are refused until an instance is awake or err's RetryAfter, if
+// any, has passed. A nil err ends this.
 func (q *Queues) Fail(name api.FunctionName, err *api.Error) {
 	f := q.function(name)
 	f.mu.Lock()
@@ -236,7 +231,7 @@ func (q *Queues) Fail(name api.FunctionName, err *api.Error) {
 	}
 }
 
-// Report sends a function's demand now: an operator's command is judged by it.
+// Report sends a function's demand now.
 func (q *Queues) Report(name api.FunctionName) {
 	if f := q.known(name); f != nil {
 		f.meter.sendNow()

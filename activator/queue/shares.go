@@ -12,18 +12,17 @@ import (
 	"github.com/rouse-dev/rouse/internal/fair"
 )
 
-// Clients that run or wait share a function's slots. With S slots and C clients, a share is S/C slots, rounded up.
-// A request of several sequences counts as that many slots, at most as all.
+// Clients that run or wait share a function's slots: each S/C of them, rounded up. A request counts as its
+// sequences.
 //
 //  1. Within a priority, a client with its share gets no slot while one below its share waits.
-//  2. While requests wait, one whose client leaves written data unread ends ([Want.EndUnread]).
-//  3. Once a request of a client below its share has waited for [fair.GivesWayAfter], a client above its share
-//     pauses a stream, which continues in its turn.
+//  2. While requests wait, one whose client leaves data unread ends ([Want.EndUnread]).
+//  3. Once one below its client's share has waited for [fair.GivesWayAfter], a client above its share pauses a
+//     stream.
 //  4. For the time restrains after 2 or 3, a client leaves one slot free for others.
 const (
-	shareEvery = 250 * time.Millisecond
-	restrains  = time.Minute
-	// mostRestrained bounds the remembered clients.
+	shareEvery     = 250 * time.Millisecond
+	restrains      = time.Minute
 	mostRestrained = 1024
 )
 
@@ -32,20 +31,19 @@ func (f *Function) share(now time.Time) int {
 	return f.queue.shares.Share(max(f.set.Capacity(now), f.slots))
 }
 
-// firstShared is [waitQueue.First] among entries that may be served; clients below their share come first in each
-// priority. If no entry is picky, may must return the same for all entries of a client.
+// firstShared is First among entries that may accepts, those of clients below their share first. If no entry is
+// picky, may must return the same for all entries of a client.
 func (q *waitQueue) firstShared(share int, may func(*entry) bool) *entry {
 	return entryOf(q.order.FirstOf(
 		func(i *fair.Item) bool { return may(entryOf(i)) },
 		func(i *fair.Item) bool { return q.shares.Slots(entryOf(i).Client) < share }, q.picky > 0))
 }
 
-// leavesFree reports whether a client must leave the last free slot to others. The caller holds mu.
+// The caller holds mu.
 func (f *Function) leavesFree(client string, now time.Time) bool {
 	return now.Before(f.restrained[client]) && f.set.Free(now) <= 1 && f.slots > 0
 }
 
-// restraints say until when clients leave a slot free.
 type restraints map[string]time.Time
 
 func (r restraints) add(client string, now time.Time) {
@@ -75,11 +73,11 @@ func (f *Function) checkShares(now time.Time) {
 	f.pauseAbove(running, now)
 }
 
-// pauseAbove pauses streams of clients above their share, the longest-running first, one for each waiting request
-// below its client's share of no lower priority. The caller holds mu.
+// pauseAbove pauses the longest-running streams of clients above their share, one for each waiting request of no
+// lower priority below its client's. The caller holds mu.
 func (f *Function) pauseAbove(running []*Want, now time.Time) {
 	share := f.share(now)
-	wanted := func(w *Want, than int) bool { // more than that many requests wait that w may give way for
+	wanted := func(w *Want, than int) bool {
 		for at := f.queue.all.Front(); at != nil && than >= 0; at = at.Next() {
 			e := entryAt(at)
 			waited := now.Sub(e.arrived) >= fair.GivesWayAfter(time.Duration(w.begins.Load())) || !f.restrained[w.Client].IsZero()
@@ -89,13 +87,13 @@ func (f *Function) pauseAbove(running []*Want, now time.Time) {
 		}
 		return than < 0
 	}
-	asked, paused := 0, map[string]int{} // paused is in slots
+	asked, paused := 0, map[string]int{} // in slots
 	slices.SortFunc(running, func(a, b *Want) int {
 		return cmp.Or(b.slot.asked.Compare(a.slot.asked), a.slot.taken.Compare(b.slot.taken))
 	})
 	for _, w := range running {
 		s := w.slot
-		if now.Sub(s.asked) >= fair.MostGivesWay { // otherwise it comes to its next event soon
+		if now.Sub(s.asked) >= fair.MostGivesWay { // else it comes to its next event soon
 			if f.queue.shares.Slots(w.Client)-paused[w.Client] <= share || !wanted(w, asked) || !w.Pause() {
 				continue
 			}
@@ -107,7 +105,7 @@ func (f *Function) pauseAbove(running []*Want, now time.Time) {
 	}
 }
 
-// Pause is [Slot.Yield] of a stream that continues in its turn, for which it may wait up to mostPaused.
+// Pause is [Slot.Yield] of a stream that continues in its turn, within mostPaused.
 func (s *Slot) Pause(u Used) {
 	s.want.Renew()
 	s.want.pauses = true
@@ -116,8 +114,7 @@ func (s *Slot) Pause(u Used) {
 
 const mostPaused = time.Hour
 
-// Group is a model whose variants are functions. A request that waits at one moves to another as soon as that has a
-// free slot.
+// Group is a model with variants. A request that waits at one moves to another with a free slot.
 type Group struct {
 	Name     api.FunctionName
 	Variants []*Function
@@ -133,14 +130,14 @@ var ErrElsewhere = api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "anot
 const (
 	hasSlot = iota
 	isAwake
-	isWoken    // a wake is in progress
-	isGranted  // it sleeps and may be woken without asking
+	isWoken
+	isGranted  // asleep, and may be woken at once
 	isExpected // requests wait for it, or it starts
-	isAny      // the autoscaler decides
+	isAny
 	isRefused
 )
 
-// Best returns the variant that can serve a request best now, among equals the cheapest, then the first by name.
+// Best returns the best variant for a request now: by rank, price, name.
 func Best(variants []*Function) *Function {
 	var best *Function
 	var rank int
@@ -179,7 +176,7 @@ func (f *Function) rank(now time.Time) int {
 	return isAny
 }
 
-// gather moves waiting requests of f's other variants to f's free slots.
+// gather moves requests that wait at f's other variants to f.
 func (f *Function) gather() {
 	g := f.group.Load()
 	if g == nil {
@@ -201,8 +198,7 @@ func (f *Function) gather() {
 	}
 }
 
-// sendAway makes up to most waiting requests that named the group look for another variant, by priority and then
-// age.
+// sendAway makes up to most requests that named the group look for another variant.
 func (f *Function) sendAway(group api.FunctionName, most int) (sent int) {
 	for sent < most {
 		f.mu.Lock()

@@ -12,71 +12,67 @@ import (
 	"github.com/rouse-dev/rouse/internal/fair"
 )
 
-// Target is an instance that a request may be sent to.
+// Target is where a request may be sent.
 type Target struct {
 	Instance api.InstanceID
 	Base     *url.URL // must not be changed
 	Spec     *api.Function
 }
 
-// Slot is the right to send one request to an instance, until [Slot.Done], [Slot.GiveBack] or [Slot.Yield].
+// Slot is the right to send one request to an instance. [Slot.Done], [Slot.GiveBack] or [Slot.Yield] ends it.
 type Slot struct {
 	Target
 	Choice api.Choice
-	Waits  bool // it is a cluster, where requests wait for their turn
+	Waits  bool // a cluster, where requests wait for their turn
 
 	f        *Function
 	instance *route.Instance
 	terms    terms
 	taken    time.Time
-	asked    time.Time  // when its request was asked to give way
-	paid     float64    // the instance's clock up to which it has paid
-	trace    *Wake      // the trace that the request ends
+	asked    time.Time // to give way
+	paid     float64   // clock of the instance
+	trace    *Wake
 	want     *Want      // nil: not yet known
-	refused  *api.Error // handed over in place of a slot
+	refused  *api.Error // in place of a slot
 }
 
-// terms describe the request of a slot, and the cost charged for it.
 type terms struct {
 	adapter  api.ModelName
-	who      fair.Client // in the order of all activators
+	who      fair.Client
 	client   string
 	priority int
-	// sequences is how many slots of its client's share it counts as.
+	// How many slots of its client's share it counts as.
 	sequences int
 	cost      float64
-	told      bool // the activator or front door that holds the request tells the others
+	told      bool // the holder of the request tells the others
 }
 
-// Used is what a request used of its slot.
+// Used describes the use of a slot.
 type Used struct {
-	// Served is false if the client left first or the request was ended.
+	// Served is false if the client left or the request was ended.
 	Served        bool
 	Input, Output api.Tokens
-	// Prompt is the model server's count of the prompt's tokens; 0: unknown.
+	// Prompt is the server's own count; 0: unknown.
 	Prompt api.Tokens
 }
 
-// usualOutput is assumed until an answer was seen.
 const usualOutput api.Tokens = 256
 
-// outputs describe a function's last answers.
 type outputs struct {
-	tokens float64 // mean output; 0: unknown
-	took   float64 // mean time, in nanoseconds
+	tokens float64 // mean; 0: unknown
+	took   float64 // mean, in nanoseconds
 }
 
 func (o *outputs) add(output api.Tokens, took time.Duration) {
 	o.tokens, o.took = mean(o.tokens, float64(output)), mean(o.took, float64(took))
 }
 
-// cost estimates a request's cost. Many clients ask for far more output than they use: the usual output bounds it.
+// Many clients ask for far more output than they use: the usual output bounds it.
 func (o *outputs) cost(w *Want) float64 {
 	return control.Cost(w.Input, w.atMost(cmp.Or(api.Tokens(o.tokens), usualOutput))*api.Tokens(max(w.Sequences, 1)))
 }
 
-// generates returns the tokens that a slot generates in a time. A mean of times per token would give short answers,
-// which are mostly prompt, too much weight.
+// A mean of times per token would give short answers, which are mostly prompt, too much weight.
 func (o *outputs) generates(in time.Duration) api.Tokens {
 	return api.Tokens(float64(in) * o.tokens / max(o.took, 1))
 }
@@ -93,7 +89,7 @@ func (f *Function) termsOf(w *Want) terms {
 	return terms{w.Adapter, clientOf(w.Source, w.Client), w.Client, w.Priority, w.Sequences, f.outputs.cost(w), w.AtOnce}
 }
 
-// take returns a slot of i, which was just picked, and charges the client. The caller holds mu.
+// The caller holds mu.
 func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
 	now := time.Now()
 	f.slots++
@@ -119,7 +115,7 @@ func (s *Slot) assign(w *Want) *Slot {
 	return s
 }
 
-// release frees the slot and replaces the estimated charge by cost. The caller holds mu.
+// release frees the slot and corrects its charge to cost. The caller holds mu.
 func (s *Slot) release(cost float64) {
 	f, t := s.f, s.terms
 	f.queue.order.Settle(t.who, t.priority, cost-t.cost)
@@ -143,7 +139,7 @@ func (f *Function) tellOthers(t terms, cost float64) {
 	}
 }
 
-// Done gives the slot back after the last byte, or after the client left. u includes what [Slot.Yield] was told.
+// Done ends the request. u includes what [Slot.Yield] was told.
 func (s *Slot) Done(u Used) {
 	f, now := s.f, time.Now()
 	f.mu.Lock()
@@ -165,15 +161,14 @@ func (s *Slot) Done(u Used) {
 	f.gather()
 }
 
-// GiveBack gives back the slot of an instance that refused the request or failed with code, and avoids the instance
-// for a while. An empty code means that the request's turn there did not come.
+// GiveBack gives back the slot of an instance that refused the request or failed with code, and avoids it for a
+// while. Empty: the request's turn did not come.
 func (s *Slot) GiveBack(code string) { s.giveBack(code, 0) }
 
-// Yield is [Slot.GiveBack] of a stream that continues elsewhere or later; its client is charged for u, its use so
-// far.
+// Yield is GiveBack of a stream that continues; its client is charged for u.
 func (s *Slot) Yield(code string, u Used) { s.giveBack(code, s.want.charge(u)) }
 
-// charge returns the part of u's cost that was not charged yet.
+// charge returns the part of u's cost not charged yet.
 func (w *Want) charge(u Used) float64 {
 	more := max(control.Cost(u.Input, u.Output)-w.charged, 0)
 	w.charged += more
@@ -193,7 +188,7 @@ func (s *Slot) giveBack(code string, cost float64) {
 	f.meter.changed()
 }
 
-// Generated estimates the tokens generated for a request without a stream, before its answer.
+// Generated estimates the tokens generated so far for a request without a stream.
 func (s *Slot) Generated() api.Tokens {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
@@ -206,14 +201,13 @@ func (s *Slot) Generated() api.Tokens {
 // mean is an exponential mean over about the last eight; 0 begins one.
 func mean(of, value float64) float64 { return cmp.Or(of, value) + (value-cmp.Or(of, value))/8 }
 
-// Turn returns the request's place in the order of the instance's slots among all activators.
+// Turn returns the request's place in the order of all activators.
 func (s *Slot) Turn() control.Turn {
 	w, t := s.want, s.terms
 	return control.Turn{Source: t.who.Source, Client: t.who.Name, Priority: fair.Clamp(t.priority), Waited: w.held, Most: min(control.MaxTurn, s.Spec.Hold.Timeout-w.there), Cost: t.cost, Sequences: w.Sequences}
 }
 
-// Waited records the wait for a turn at the instance. If this activator's requests did not fill it, others use it
-// too.
+// Waited records a wait for a turn at the instance.
 func (s *Slot) Waited(d time.Duration) {
 	w, now := s.want, time.Now()
 	w.held, w.there = w.held+d, w.there+d
@@ -229,7 +223,7 @@ func (s *Slot) Waited(d time.Duration) {
 	s.f.dispatch()
 }
 
-// Alternatives returns the hosts of up to most other instances that the request may use, the best first.
+// Alternatives returns the hosts of up to most other instances for the request.
 func (s *Slot) Alternatives(most int) (hosts []string) {
 	f := s.f
 	f.mu.Lock()
@@ -272,8 +266,7 @@ func (f *Function) again() {
 	f.dispatch()
 }
 
-// shed ends the latest running request of the lowest priority below 0 for w, unless w is sheddable too. Its slot is
-// free once it has ended. The caller holds mu.
+// shed ends the latest running request of the lowest priority below 0 for w. The caller holds mu.
 func (f *Function) shed(w *Want) {
 	if !f.Spec().Hold.EvictSheddable || w.Priority < 0 {
 		return
@@ -295,24 +288,21 @@ func (f *Function) shed(w *Want) {
 		WithRetryAfter(f.queue.RetryAfter(0)))
 }
 
-// costs divides the GPU time that a function's instances hold. Requests with slots of an instance share its GPUs
-// equally. If none has one and the instance starts or wakes, the requests that wait for the function share them.
-// Otherwise nobody pays.
-//
-// A clock adds up what one request would have paid so far; each pays what the clock advances during its stay.
+// costs divides the GPU time of a function's instances: among the requests with slots; without any, of a rising
+// instance, among those that wait. A clock adds up what one request would have paid; each pays its advance during
+// its stay.
 type costs struct {
 	holders map[api.InstanceID]*holder
-	rising  float64 // GPUs that waiting requests pay for
+	rising  float64
 	queue   payers
 }
 
 type payers struct {
 	n     int
-	clock float64 // in GPU-seconds
+	clock float64 // GPU-seconds
 	at    time.Time
 }
 
-// join advances the clock of payers that hold gpus, adds n payers, and returns the clock.
 func (p *payers) join(gpus float64, n int, now time.Time) float64 {
 	if took := now.Sub(p.at); took > 0 {
 		p.clock += gpus * took.Seconds() / float64(max(p.n, 1))
@@ -323,12 +313,12 @@ func (p *payers) join(gpus float64, n int, now time.Time) float64 {
 }
 
 type holder struct {
-	gpus   float64 // while awake
-	rising bool    // it starts or wakes
+	gpus   float64
+	rising bool
 	slots  payers
 }
 
-// change changes an instance, adds n to the requests with its slots, and returns their clock.
+// change changes an instance and adds n to its payers, whose clock it returns.
 func (c *costs) change(id api.InstanceID, n int, now time.Time, change func(*holder)) float64 {
 	c.queue.join(c.rising, 0, now)
 	h := c.holders[id]
@@ -352,7 +342,7 @@ func (c *costs) change(id api.InstanceID, n int, now time.Time, change func(*hol
 	return clock
 }
 
-// occupy adds n to the requests with slots of s's instance; s's request pays what it owes.
+// occupy adds n payers; s's request pays what it owes.
 func (c *costs) occupy(s *Slot, n int, now time.Time) {
 	clock := c.change(s.Instance, n, now, func(*holder) {})
 	if n <= 0 {
@@ -361,7 +351,7 @@ func (c *costs) occupy(s *Slot, n int, now time.Time) {
 	s.paid = clock
 }
 
-// queueUp adds n to the waiting requests; w, one of them, pays what it owes.
+// queueUp adds n waiting payers; w pays what it owes.
 func (c *costs) queueUp(w *Want, n int, now time.Time) {
 	clock := c.queue.join(c.rising, n, now)
 	if n <= 0 {

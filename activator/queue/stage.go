@@ -11,15 +11,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Stage is what waiting requests wait for.
+// Stage describes the wait for an instance.
 type Stage struct {
-	Word     string        // one word
-	Why      string        // the obstacle; empty: unknown
+	Word     string
+	Why      string        // obstacle; empty: unknown
 	Expected time.Duration // until an instance accepts requests; 0: unknown
 	Progress float64       // done share of a start; 0: unknown
 }
 
-// Stage returns what f's waiting requests wait for.
+// Stage returns the stage of f's waiting requests.
 func (f *Function) Stage() Stage {
 	s := f.ownStage(time.Now())
 	if s.Why == "" {
@@ -30,7 +30,7 @@ func (f *Function) Stage() Stage {
 	return s
 }
 
-// waitsFor returns what f waits for outside of this process. It is called without a lock.
+// It is called without a lock.
 func (f *Function) waitsFor() string {
 	if waits := f.q.cfg.Waits; waits != nil {
 		return waits(f.Name)
@@ -62,7 +62,7 @@ func (f *Function) ownStage(now time.Time) Stage {
 	return s
 }
 
-// expected returns the time until an instance accepts requests; 0: none, or unknown. The caller holds mu.
+// 0: now, or unknown. The caller holds mu.
 func (f *Function) expected(now time.Time) time.Duration {
 	if f.set.Awake(now) {
 		return 0
@@ -94,8 +94,8 @@ func (f *Function) expectedWake(st api.InstanceStatus) time.Duration {
 	return f.wakeTime
 }
 
-// patience returns a context that ends at limit with a refusal as its cause. Time in which [Function.paused] holds
-// does not count. The caller holds mu.
+// patience returns a context that ends at limit with a refusal. Time with [Function.paused] does not count. The
+// caller holds mu.
 func (f *Function) patience(ctx context.Context, limit, now time.Time) (_ context.Context, done context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	paused := f.paused.at(now)
@@ -121,7 +121,7 @@ func (f *Function) patience(ctx context.Context, limit, now time.Time) (_ contex
 	}
 }
 
-// obstacle returns the unplaced instance that f waits for. The caller holds mu.
+// The caller holds mu.
 func (f *Function) obstacle(now time.Time) (st api.InstanceStatus, found bool) {
 	if f.set.Awake(now) || f.waking.instance != "" {
 		return st, false
@@ -130,27 +130,26 @@ func (f *Function) obstacle(now time.Time) (st api.InstanceStatus, found bool) {
 	return st, found && st.Unplaced()
 }
 
-// Wake is this activator's trace of one wake, begun by a request that finds no instance awake. Its function owns
-// it, under mu, until a request that waited for it gets a slot, which owns it from then on. It is reported when the
-// first byte of the answer was sent and all calls to instances have ended; with a request sent ahead, a call may
-// end last.
+// Wake is this activator's trace of one wake. Its function owns it, under mu, until a request that waited for it
+// gets a slot, which owns it from then on. It is reported after the answer's first byte and the end of all calls to
+// instances.
 type Wake struct {
 	f      *Function
-	parent string // the client's span
+	parent string
 	began  time.Time
 	root   *waketrace.Span
-	open   atomic.Int32 // the request and the calls that have not ended
+	open   atomic.Int32 // the request and the calls
 
-	woke     api.InstanceID // the instance that our call woke
-	awake    time.Time      // when the activator learned it; zero: an awake instance was avoided
+	woke     api.InstanceID // by our call
+	awake    time.Time      // zero: an awake instance was avoided
 	instance api.InstanceID
 	picked   time.Time // when the request got its slot
-	sent     time.Time // for the last time
-	answered time.Time // first byte of the answer received
-	ended    time.Time // and sent
+	sent     time.Time
+	answered time.Time
+	ended    time.Time
 }
 
-// traceWake records that w waits for a wake. The caller holds mu.
+// The caller holds mu.
 func (f *Function) traceWake(w *Want) {
 	switch {
 	case f.trace != nil:
@@ -163,7 +162,7 @@ func (f *Function) traceWake(w *Want) {
 	}
 }
 
-// calls returns the parent span of calls to instances. The caller holds mu.
+// The caller holds mu.
 func (t *Wake) calls() *waketrace.Span {
 	if t == nil {
 		return nil
@@ -178,7 +177,6 @@ func (t *Wake) begun() {
 	}
 }
 
-// called ends the span of a call.
 func (t *Wake) called(call *waketrace.Span, st api.InstanceStatus, err error, now time.Time) {
 	if t == nil {
 		return
@@ -188,14 +186,14 @@ func (t *Wake) called(call *waketrace.Span, st api.InstanceStatus, err error, no
 	t.done()
 }
 
-// done ends the request or a call; the last one sends the trace to be reported.
+// done ends the request or a call; the last sends the trace to Run.
 func (t *Wake) done() {
 	if t.open.Add(-1) > 0 {
 		return
 	}
 	select {
 	case t.f.q.woken <- t:
-	default: // drop the record rather than block a request
+	default: // rather than block a request
 	}
 }
 
@@ -228,7 +226,7 @@ func (t *Wake) goesTo(id api.InstanceID, now time.Time) {
 	}
 }
 
-// FirstByte ends the request when the first byte of its answer was sent.
+// FirstByte ends the request at its answer's first byte.
 func (t *Wake) FirstByte() {
 	t.ended = time.Now()
 	t.done()

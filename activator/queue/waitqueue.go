@@ -15,12 +15,11 @@ import (
 // entry is one request's place in a [waitQueue]. Its exported fields do not change while it waits.
 //
 //  1. [waitQueue.Enter] admits or refuses it.
-//  2. Its own goroutine only blocks in [entry.Wait]: a hand-over never waits for a slow client.
-//  3. The owner of a slot or a refusal takes it out of the queue and hands over with [entry.Offer].
-//  4. [waitQueue.PutBack] returns it to its former place if an instance gives it back.
-//  5. If its client leaves, its context ends, and its goroutine calls [waitQueue.Leave].
+//  2. Its goroutine blocks in [entry.Wait] only.
+//  3. The owner of a slot or a refusal takes it out and calls [entry.Offer].
+//  4. [waitQueue.PutBack] returns it to its former place.
+//  5. If its client leaves, its goroutine calls [waitQueue.Leave].
 type entry struct {
-	// Priority orders entries; higher goes first.
 	Priority int
 	Client   string
 	Source   uint64
@@ -28,28 +27,28 @@ type entry struct {
 	Tokens   api.Tokens
 	// Deadline is when the entry gives up; zero: never.
 	Deadline time.Time
-	// Waited is how long the request has waited elsewhere.
+	// Elsewhere.
 	Waited time.Duration
-	// Due orders one client's entries; zero: the deadline does.
+	// Due orders one client's entries; zero: Deadline does.
 	Due time.Time
 	// Ticket is the place within a priority; zero: [waitQueue.Enter] draws one.
 	Ticket uint64
-	// Group is the model whose variants may serve the request too.
+	// Other variants of Group may serve it too.
 	Group api.FunctionName
-	// Want selects instances; the queue only checks whether it excludes any.
+	// The queue only checks whether Want excludes instances.
 	Want route.Want
 
-	terms   terms // the queue ignores them
+	terms   terms
 	arrived time.Time
 	item    fair.Item
-	byAge   *list.Element // its element of the queue's all
+	byAge   *list.Element // in all
 	gone    <-chan struct{}
-	// handed carries the outcome from the goroutine that took the entry out. It is unbuffered, so that a value is
-	// handed over only if it is received, and never closed.
+	// handed carries the outcome from the goroutine that took the entry out. It is unbuffered: a value is handed
+	// over only if it is received.
 	handed chan *Slot
 }
 
-// Until makes the wait end with ctx. It is called before each [waitQueue.Enter] and [waitQueue.PutBack].
+// Until is called before each Enter and PutBack.
 func (e *entry) Until(ctx context.Context) {
 	e.gone = ctx.Done()
 	if e.handed == nil {
@@ -57,8 +56,7 @@ func (e *entry) Until(ctx context.Context) {
 	}
 }
 
-// Wait blocks until a value is handed over or the entry's context ends. After false the caller must call
-// [waitQueue.Leave].
+// After false the caller must call [waitQueue.Leave].
 func (e *entry) Wait() (handed *Slot, ok bool) {
 	select {
 	case v := <-e.handed:
@@ -68,8 +66,8 @@ func (e *entry) Wait() (handed *Slot, ok bool) {
 	}
 }
 
-// Offer hands v to an entry that was taken out of the queue. After false the waiter has left, and v still belongs
-// to the caller. It blocks until the waiter's goroutine runs.
+// Offer hands v to an entry that was taken out, and blocks until the waiter's goroutine runs. After false the
+// waiter has left, and v still belongs to the caller.
 func (e *entry) Offer(v *Slot) bool {
 	select {
 	case e.handed <- v:
@@ -79,23 +77,20 @@ func (e *entry) Offer(v *Slot) bool {
 	}
 }
 
-// waitQueue holds the waiting requests of one function, limited in number and in memory of their bodies. Entries
-// leave in the order of package fair; of one client, the nearest deadline first, then the oldest.
-//
-// It reads no clock and starts no goroutine. Its owner's mutex guards it, but [entry.Wait] and [entry.Offer] are
-// called without. The zero value refuses all.
+// waitQueue holds the waiting requests of one function, limited in number and memory. They leave in the order of
+// package fair; of one client, the nearest deadline first, then the oldest. Its owner's mutex guards it, but not
+// [entry.Wait] and [entry.Offer]. The zero value refuses all.
 type waitQueue struct {
-	limits api.Hold
-	order  fair.Queue
-	all    list.List // by ticket
-	bytes  api.Bytes
-	tokens api.Tokens
-	shared int // entries with a Group
-	picky  int // entries that may go to some instances only
-	pace   pace
-	// The last ticket drawn.
+	limits  api.Hold
+	order   fair.Queue
+	all     list.List // by ticket
+	bytes   api.Bytes
+	tokens  api.Tokens
+	shared  int // entries with a Group
+	picky   int // may go to some instances only
+	pace    pace
 	tickets uint64
-	clients map[string]*client // those with entries
+	clients map[string]*client
 	shares  fair.Shares[string]
 }
 
@@ -112,16 +107,15 @@ type fullReason string
 const (
 	fullCount    fullReason = "count"
 	fullBytes    fullReason = "bytes"
-	fullDeadline fullReason = "deadline" // it is nearer than the expected wake
-	fullCrowded  fullReason = "crowded"  // another entry has displaced it
+	fullDeadline fullReason = "deadline" // nearer than the expected wake
+	fullCrowded  fullReason = "crowded"  // displaced by another
 )
 
-// Enter admits e, or returns why not. out are the entries that e displaced, which the caller refuses. expected is
-// the time until the first instance accepts requests; 0: none, or unknown.
+// Enter admits e, or returns why not. out are the displaced entries, which the caller refuses. expected is the time
+// until an instance accepts requests; 0: unknown.
 //
-// One client may fill the queue while no other has entries. In a full queue, higher entries displace entries of a
-// priority below 0. Otherwise an entry within its client's equal share displaces the newest entry of the client
-// with the most.
+// One client may fill the queue while no other has entries. In a full queue, entries displace those of a priority
+// below 0, or, within their client's equal share, the newest of the client with the most.
 func (q *waitQueue) Enter(e *entry, now time.Time, expected time.Duration) (out []*entry, why fullReason, ok bool) {
 	if expected > 0 && !e.Deadline.IsZero() && now.Add(expected).After(e.Deadline) {
 		return nil, fullDeadline, false
@@ -131,7 +125,7 @@ func (q *waitQueue) Enter(e *entry, now time.Time, expected time.Duration) (out 
 		if v == nil && q.withinShare(e) {
 			v = q.newestOfMost(full)
 		}
-		if v == nil { // too large even without them
+		if v == nil {
 			for _, v := range out {
 				q.insert(v)
 			}
@@ -158,8 +152,7 @@ func (q *waitQueue) full(e *entry) fullReason {
 	return ""
 }
 
-// withinShare reports whether e's client would, with e, have at most an equal share. If so and the queue is full,
-// another client has more.
+// If withinShare and the queue is full, another client has more than an equal share.
 func (q *waitQueue) withinShare(e *entry) bool {
 	c, clients := q.clients[e.Client], len(q.clients)
 	if c == nil {
@@ -169,7 +162,6 @@ func (q *waitQueue) withinShare(e *entry) bool {
 	return (c.count+1)*clients <= q.limits.Capacity && (c.bytes+e.Bytes)*api.Bytes(clients) <= q.limits.MaxBytes
 }
 
-// newestOfMost returns the newest entry among the clients that use most of the exhausted limit.
 func (q *waitQueue) newestOfMost(why fullReason) *entry {
 	has := func(c *client) int64 {
 		if why == fullCount {
@@ -188,13 +180,13 @@ func (q *waitQueue) newestOfMost(why fullReason) *entry {
 	return entryAt(at)
 }
 
-// Ticket draws the next ticket. A request served without waiting draws one too, in case it comes back.
+// A request served without waiting draws a ticket too, in case it comes back.
 func (q *waitQueue) Ticket() uint64 {
 	q.tickets++
 	return q.tickets
 }
 
-// PutBack admits an entry that an instance gave back, at its ticket's place and regardless of the limits.
+// PutBack ignores the limits.
 func (q *waitQueue) PutBack(e *entry, now time.Time) {
 	if e.arrived.IsZero() { // it was served without waiting
 		e.arrived = now
@@ -202,7 +194,6 @@ func (q *waitQueue) PutBack(e *entry, now time.Time) {
 	q.insert(e)
 }
 
-// nil for nil
 func entryAt(at *list.Element) *entry {
 	if at == nil {
 		return nil
@@ -210,7 +201,6 @@ func entryAt(at *list.Element) *entry {
 	return at.Value.(*entry)
 }
 
-// nil for nil
 func entryOf(i *fair.Item) *entry {
 	if i == nil {
 		return nil
@@ -218,12 +208,11 @@ func entryOf(i *fair.Item) *entry {
 	return i.Of.(*entry)
 }
 
-// clientOf returns a client's name in the order of all activators.
 func clientOf(source uint64, client string) fair.Client {
 	return fair.Client{Source: source, Name: max(route.Hash(client), control.NoClient+1)}
 }
 
-// put inserts e into all. A new entry belongs near the back, a returning one near the front.
+// A new entry belongs near the back, a returning one near the front.
 func (q *waitQueue) put(e *entry) *list.Element {
 	if b := entryAt(q.all.Back()); b == nil || b.Ticket < e.Ticket {
 		return q.all.PushBack(e)
@@ -260,7 +249,6 @@ func (q *waitQueue) insert(e *entry) {
 	c.bytes += e.Bytes
 }
 
-// Next takes out the entry whose turn it is; nil: none.
 func (q *waitQueue) Next() *entry {
 	e := q.First()
 	if e != nil {
@@ -269,10 +257,10 @@ func (q *waitQueue) Next() *entry {
 	return e
 }
 
-// First returns the entry whose turn it is, and leaves it in the queue; nil: none.
+// First leaves the entry in the queue.
 func (q *waitQueue) First() *entry { return entryOf(q.order.First()) }
 
-// LeaveFirst takes out the entry of a group with the highest priority, among these the oldest.
+// LeaveFirst takes out the oldest entry of a group with the highest priority.
 func (q *waitQueue) LeaveFirst(group api.FunctionName) (first *entry) {
 	for at := q.all.Front(); at != nil && q.shared > 0; at = at.Next() {
 		if e := entryAt(at); e.Group == group && (first == nil || e.Priority > first.Priority) {
@@ -285,7 +273,7 @@ func (q *waitQueue) LeaveFirst(group api.FunctionName) (first *entry) {
 	return first
 }
 
-// Leave takes e out; false: it was not in the queue.
+// false: e was not in the queue
 func (q *waitQueue) Leave(e *entry) bool {
 	if !q.order.Remove(&e.item) {
 		return false
@@ -337,18 +325,17 @@ func (q *waitQueue) Oldest(now time.Time) time.Duration {
 	return now.Sub(entryAt(q.all.Front()).arrived)
 }
 
-// Served measures the pace when a request has finished.
 func (q *waitQueue) Served(now time.Time) { q.pace.note(now, q.Len() > 0) }
 
-// RetryAfter estimates when a request refused now would find a place, from 1 s to 5 min.
+// RetryAfter estimates when a refused request would find a place: 1 s to 5 min.
 func (q *waitQueue) RetryAfter(expected time.Duration) time.Duration {
 	d := expected + time.Duration(q.Len())*q.pace.interval
 	return min(max(d, time.Second), 5*time.Minute)
 }
 
-// pace is the time between finished requests while others wait.
+// pace is the time between ends of requests while others wait.
 type pace struct {
-	last     time.Time // zero: none waited when the last request was finished
+	last     time.Time // zero: none waited
 	interval time.Duration
 }
 
@@ -362,7 +349,7 @@ func (p *pace) note(now time.Time, waiting bool) {
 	case !known:
 	case p.interval == 0:
 		p.interval = gap
-	default: // exponential mean of about the last eight
+	default: // over about the last eight
 		p.interval += (gap - p.interval) / 8
 	}
 }
@@ -373,7 +360,7 @@ const (
 	CodeEvicted     = "evicted"
 )
 
-// refusal returns why f accepts no requests at all. The caller holds mu.
+// The caller holds mu.
 func (f *Function) refusal(now time.Time) *api.Error {
 	switch {
 	case !f.declared:
@@ -381,7 +368,7 @@ func (f *Function) refusal(now time.Time) *api.Error {
 	case f.failed == nil:
 		return nil
 	case !f.failedUntil.IsZero() && !now.Before(f.failedUntil):
-		f.failed = nil // let one request try again: its demand makes the autoscaler try too
+		f.failed = nil // its demand makes the autoscaler try too
 		return nil
 	}
 	return f.failed
@@ -392,7 +379,7 @@ func notAmong() *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "none of the endpoints that the gateway allows takes requests now: try again").WithRetryAfter(time.Second)
 }
 
-// timedOut returns the error of a request that waited too long because of why. The caller holds mu.
+// The caller holds mu.
 func (f *Function) timedOut(now time.Time, why string) *api.Error {
 	err := api.Errorf(http.StatusServiceUnavailable, CodeHoldTimeout,
 		"no instance of %s took the request within %s (rouse.dev/hold-timeout)", f.Name, f.Spec().Hold.Timeout)
@@ -405,7 +392,7 @@ func (f *Function) timedOut(now time.Time, why string) *api.Error {
 	return err.WithRetryAfter(f.queue.RetryAfter(f.expected(now)))
 }
 
-// full returns the error of a request that can't enter the queue, or was displaced by w. The caller holds mu.
+// The caller holds mu.
 func (f *Function) full(w *Want, why fullReason, now time.Time) *api.Error {
 	expected := f.expected(now)
 	after := f.queue.RetryAfter(expected)

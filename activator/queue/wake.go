@@ -15,8 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// beginWake begins a wake if requests wait, no instance is awake or being woken, and a grant allows it. Among
-// equally fast instances it prefers the one that kept the first request's conversation. The caller holds mu.
+// beginWake begins a wake if requests wait, no instance is awake or being woken, and a grant allows it. The caller
+// holds mu.
 func (f *Function) beginWake(now time.Time) *route.Instance {
 	if f.queue.Len() == 0 || f.waking.instance != "" || f.set.Awake(now) || slices.ContainsFunc(f.set.All(), wokenByOthers) {
 		f.preferred = preferred{}
@@ -54,22 +54,21 @@ func (f *Function) beginWake(now time.Time) *route.Instance {
 	return nil
 }
 
-// preferred is a sleeping instance that kept the conversation of the first waiting request and that the autoscaler
-// is asked to wake.
+// preferred is a sleeping instance that kept the first request's conversation: the autoscaler is asked to wake it.
 type preferred struct {
 	instance api.InstanceID
-	until    time.Time // until then no other instance is woken
+	until    time.Time // no other one is woken
 }
 
 const (
-	// mostAsked is how long a granted wake waits for the autoscaler to wake a better instance or another.
+	// mostAsked is how long a granted wake waits for that.
 	mostAsked = 250 * time.Millisecond
-	// leastKept kept tokens justify this: computing fewer is as fast as asking.
+	// leastKept justifies it: computing fewer tokens is as fast.
 	leastKept api.Tokens = 256
 )
 
-// asksFor reports whether a granted wake has to wait because the autoscaler is asked for the first sleeper, which
-// kept much of the conversation and has no grant: only one sleeper per function has one. The caller holds mu.
+// asksFor reports whether a granted wake waits for the autoscaler to wake the first sleeper, which kept much more
+// and has no grant. The caller holds mu.
 func (f *Function) asksFor(sleepers []*route.Instance, kept api.Tokens, now time.Time) bool {
 	if kept < leastKept || f.sees() != nil || f.q.grants.granted(sleepers[0].ID) {
 		f.preferred = preferred{}
@@ -86,20 +85,20 @@ func (f *Function) asksFor(sleepers []*route.Instance, kept api.Tokens, now time
 	return true
 }
 
-// underway is the wake that this activator began and that has not ended; a function has at most one.
+// underway is the wake that this activator began.
 type underway struct {
 	instance api.InstanceID
 	began    time.Time
 	takes    time.Duration // expected; 0: unknown
 }
 
-// wokenByOthers reports whether i is being woken, if not by us, by the autoscaler.
+// wokenByOthers reports whether i is being woken, by the autoscaler if not by us.
 func wokenByOthers(i *route.Instance) bool {
 	st := i.Status()
 	return st.State == api.Starting && st.Stage == api.StepWaking
 }
 
-// woke records the end of a call to wake an instance. trace may be nil.
+// trace may be nil.
 func (f *Function) woke(id api.InstanceID, st api.InstanceStatus, err error, trace *Wake) {
 	f.Metrics.Woke("direct", err)
 	if err != nil {
@@ -116,7 +115,7 @@ func (f *Function) woke(id api.InstanceID, st api.InstanceStatus, err error, tra
 	if err == nil {
 		f.gather()
 	} else {
-		f.meter.sendNow() // the autoscaler has to act now
+		f.meter.sendNow()
 	}
 }
 
@@ -141,7 +140,7 @@ func (f *Function) learn(st api.InstanceStatus, now time.Time) {
 		return
 	}
 	f.costs.rises(st.Instance, st.State == api.Starting, now)
-	if st.State == api.Draining { // the function that needs its memory does not wait for them
+	if st.State == api.Draining { // the function that needs its memory does not wait
 		for w := range f.wants {
 			if w.slot == nil || w.slot.Instance != st.Instance {
 				continue
@@ -175,7 +174,7 @@ type Waker interface {
 	Wake(ctx context.Context, at api.Endpoint, under api.Grant) (api.InstanceStatus, error)
 }
 
-// Backoff after a failed wake: the first pause, doubled each time. After the last attempt the grant is dropped.
+// Backoff after a failed wake, doubled each time. After the last attempt the grant is dropped.
 const (
 	pauseFirst = 100 * time.Millisecond
 	attempts   = 3
@@ -184,16 +183,15 @@ const (
 // ErrClosed is the cause of wakes cancelled at shutdown.
 var ErrClosed = errors.New("the activator shuts down")
 
-// grants wakes instances under grants of the autoscaler valid at that moment, at most one call per instance at a
-// time.
+// grants wakes instances under valid grants, at most one call per instance at a time.
 //
-//  1. The autoscaler gives a standing grant ([grants.grant]) while an instance sleeps.
-//  2. The first [grants.begin] starts the wake; further ones return wakeUnderWay.
-//  3. The callback gets the instance's status once it has generated a token. The grant stays for the next wake.
-//  4. The autoscaler revokes the grant ([grants.revoke]). From then on no wake can begin, and revoke returns when
-//     the one in progress has ended. No grant up to its epoch is accepted afterwards, however late it comes.
+//  1. The autoscaler gives a standing grant while an instance sleeps.
+//  2. [grants.begin] starts the wake.
+//  3. The callback gets the status once the instance has generated a token. The grant stays.
+//  4. [grants.revoke] returns when no wake is in progress or can begin. No grant up to its epoch is accepted
+//     afterwards.
 //
-// It is safe for concurrent use; [grants.close] waits for the goroutines of wakes.
+// It is safe for concurrent use; [grants.close] waits for the wakes.
 type grants struct {
 	waker  Waker
 	ctx    context.Context
@@ -208,13 +206,13 @@ type grants struct {
 type permit struct {
 	held   Permission
 	flight *flight
-	failed int       // in a row, under this grant
-	pause  time.Time // no wake begins before
+	failed int
+	pause  time.Time
 }
 
 type flight struct {
 	epoch uint64
-	// Closed by the wake's goroutine when the call has returned.
+	// Closed when the call has returned.
 	done chan struct{}
 }
 
@@ -232,7 +230,7 @@ func (o *grants) permit(id api.InstanceID) *permit {
 	return p
 }
 
-// grant applies a grant; false: it is outdated.
+// false: outdated
 func (o *grants) grant(g api.Grant) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -262,7 +260,6 @@ func (o *grants) revoke(ctx context.Context, g api.Grant) error {
 	}
 }
 
-// granted reports whether a wake of id may begin now.
 func (o *grants) granted(id api.InstanceID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -285,9 +282,8 @@ const (
 	wakeBegun
 )
 
-// begin starts a wake of id at e, bounded by limit and in a span below trace. It does not block. finished is called
-// from another goroutine when the wake has ended, and must end its span. After wakePaused, retry is when to ask
-// again.
+// begin starts a wake of id at e within limit, and does not block. finished is called from another goroutine at its
+// end, and must end its span. After wakePaused, retry is when to ask again.
 func (o *grants) begin(id api.InstanceID, e api.Endpoint, limit time.Duration, trace *waketrace.Span, finished func(*waketrace.Span, api.InstanceStatus, error)) (out outcome, retry time.Time) {
 	now := time.Now()
 	o.mu.Lock()
@@ -329,7 +325,7 @@ func (o *grants) end(p *permit, f *flight, err error) {
 	switch {
 	case err == nil:
 		p.failed = 0
-	case f.epoch != p.held.Grant.Epoch: // revoked or replaced: the result does not matter
+	case f.epoch != p.held.Grant.Epoch:
 	case errors.As(err, &refused) && refused.Code == api.CodeStaleEpoch:
 		p.held.Grant = api.Grant{} // the autoscaler has decided since; its message is on the way
 	default:
