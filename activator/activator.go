@@ -1,6 +1,5 @@
-// Package activator is the front door and the data path: it forwards requests in the API of OpenAI or Ollama to the
+// Package activator is the front door and the data path. It forwards requests in the API of OpenAI or Ollama to the
 // instances of functions, and wakes one, under a grant of the autoscaler, if all are asleep.
-//
 //  1. The router ([Activator.Handler]) separates the front door, where the field "model" names the function, from a
 //     function's own host.
 //  2. Package peer identifies the client. The body is read whole: the request can wait and be sent again. Package

@@ -276,7 +276,7 @@ type Caller struct {
 	// Local: on this machine.
 	Trusted bool `json:"trusted,omitempty"`
 	Local   bool `json:"local,omitempty"`
-	// Account is that of its key, if one was needed.
+	// Account is its key's account, if one was needed.
 	Account string `json:"account,omitempty"`
 }
 

@@ -1,13 +1,11 @@
-// Package forward sends one request to one instance and carries its answer back. It never decides where, never
-// waits for an instance and never retries. It reports the outcome, and whether the request may be sent elsewhere.
+// Package forward sends one request to one instance and carries its answer back. It never decides where, waits for
+// an instance or retries.
 //
-//  1. [Client.Send] sends the body, the headers but for those of one connection (RFC 9110, 7.6.1), and the
-//     request's id.
-//  2. It waits for the first bytes of the answer's body. Until then the client has seen nothing, and a failure is a
-//     [Failure] that tells whether the runtime may have seen the request.
-//  3. [Answer.Copy] sends the rest. Events and lines of JSON are passed on whole and flushed; a stream without its
-//     end marker is cut (package relay). Buffers and large headers are charged to the client. [relay.State] keeps
-//     an instance's state of a stream for another that resumes it.
+//  1. [Client.Send] sends body, headers (but RFC 9110, 7.6.1) and the request's id.
+//  2. It waits for the first bytes of the answer. Until then a failure is a [Failure] that tells whether the
+//     runtime may have seen the request.
+//  3. [Answer.Copy] sends the rest: events and lines whole, each flushed. A stream without its end marker is cut
+//     (package relay). Buffers and large headers are charged to the client.
 //  4. [Answer.Close] releases the instance. Before the end of the answer it cancels the request there.
 //
 // A Client is safe for concurrent use; an Answer belongs to one goroutine.
@@ -37,54 +35,48 @@ type Client struct {
 	transport http.RoundTripper
 }
 
-// NewClient returns a client. transport must reach endpoints like [api.NewTransport]'s, and must not retry.
+// NewClient returns a client. transport must reach endpoints, and must not retry.
 func NewClient(transport http.RoundTripper) *Client { return &Client{transport: transport} }
 
 // Call is one attempt to send an inbound request to the instance at Base.
 type Call struct {
 	In   *http.Request
 	Body *inbound.Body
-	// Instead is sent in place of Body, if not nil.
+	// In place of Body.
 	Instead relay.Body
 	ID      string
 	Base    *url.URL
-	// Wait asks the instance, which is being woken, to hold the request ([control.HeaderWait]).
+	// Wait asks an instance that is being woken to hold the request ([control.HeaderWait]).
 	Wait bool
-	// Turn is the request's place in the order of the instance's slots; zero: it is refused if none is free.
-	Turn control.Turn
-	// Tenant is for the instance; empty: not sent.
+	// Turn is the place among all activators' requests; zero: refused without a free slot.
+	Turn   control.Turn
 	Tenant string
-	// Models are those that requests within it may name ([control.HeaderModels]); nil: all.
+	// See [control.HeaderModels].
 	Models []string
-	// Plain: the function is no model server; clients get its headers unfiltered.
+	// Plain: no model server; its headers are not filtered.
 	Plain bool
-	// Answered is called when the header has come; [Client.Send] then does not wait for more of a stream. Nil: it
-	// does.
-	Answered func()
-	// Trusted: the priority in the body counts.
-	Trusted bool
-	// Credentials passes the client's credentials on.
+	// Answered is called when the header has come; Send then does not wait for more of a stream.
+	Answered    func()
+	Trusted     bool
 	Credentials bool
-	// Kind determines how an event stream must end.
+	// How an event stream must end.
 	Kind api.Stream
-	// Idle bounds the pauses of the answer after its first byte; 0: none. Then Paused is called, once; it should
-	// end the call's context.
+	// Idle bounds the answer's pauses after its first byte; 0: none. Then Paused is called, once; it should end the
+	// context.
 	Idle   time.Duration
 	Paused func()
-	// MaxEvent bounds an event that is buffered until it is whole. 0: 1 MiB.
+	// An event is buffered until it is whole. 0: 1 MiB.
 	MaxEvent api.Bytes
-	// Usage counts the tokens of the answer, if not nil.
-	Usage *relay.Usage
-	// Asks makes the instance report its usage ([control.HeaderUsage]). Counts means that the front door that holds
-	// the request counts too, and gets the report.
+	Usage    *relay.Usage
+	// Asks makes the instance report its usage ([control.HeaderUsage]), Counts passes the report to a front door.
 	Asks, Counts bool
-	// State collects the stream's state for an instance that resumes it; nil: not requested.
+	// State collects the stream's state for another instance.
 	State *relay.State
-	// Passed is the kind of state that a front door asks for, which gets it; empty: none.
+	// Passed is the kind of state that a front door asks for.
 	Passed string
-	// Movable: the request is no stream and can be restarted if its instance gives way.
+	// Movable: it can be restarted if its instance gives way.
 	Movable bool
-	// Memory is charged for an answer's memory beyond a small buffer, if not nil.
+	// For an answer's memory beyond a small buffer.
 	Memory Memory
 }
 
@@ -93,15 +85,14 @@ type Memory = relay.Memory
 
 // Failure is an attempt that failed before the client saw a byte.
 type Failure struct {
-	// Given: the runtime may have seen the request, which may have caused the failure.
+	// Given: the runtime may have seen the request.
 	Given bool
-	// Waited is the wait for a turn at the instance.
+	// For a turn at the instance.
 	Waited time.Duration
-	// Code is that of the refusal or failure.
-	Code string
-	// Err is for the client if no other instance answers.
+	Code   string
+	// For the client, if no other instance answers.
 	Err *api.Error
-	// Cause is for the operator only: it may name addresses and paths. It may be nil.
+	// For the operator only: it may name addresses and paths.
 	Cause error
 }
 
@@ -116,8 +107,8 @@ func (f *Failure) Error() string {
 // Unwrap returns Err.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Send makes one attempt. It blocks until the answer's first bytes have arrived ([Call.Answered]). The error is a
-// *[Failure], or the cause of ctx's end.
+// Send blocks until the answer's first bytes have arrived ([Call.Answered]). The error is a *[Failure] or ctx's
+// cause.
 func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 	header := headerMemory{ctx: ctx, Memory: call.Memory}
 	resp, err := c.roundTrip(call.request(ctx), &header) //nolint:bodyclose // the Answer closes it
@@ -160,13 +151,13 @@ func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 	return a, nil
 }
 
-// charging is a transport that charges for large headers, as package localhttp's.
+// As package localhttp's.
 type charging interface {
 	RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error)
 }
 
 type headerMemory struct {
-	Memory // nil: not counted
+	Memory
 
 	ctx     context.Context
 	charged int64
@@ -208,10 +199,10 @@ func (call Call) request(ctx context.Context) *http.Request {
 	return relay.Request(ctx, in, call.Base, h, call.Body)
 }
 
-// Head turns a client's header into the header of the attempt.
+// Head makes a client's header the attempt's.
 func (call Call) Head(h http.Header) { call.ours(h) }
 
-// ours removes fields that are not for an instance, and adds our own.
+// ours removes what is not for an instance.
 func (call Call) ours(h http.Header) {
 	if !call.Credentials {
 		for key := range h {
@@ -255,7 +246,7 @@ func (call Call) ours(h http.Header) {
 	}
 }
 
-// Unanswered returns the failure for an error of the transport.
+// Unanswered returns the failure for a transport's error.
 func Unanswered(err error) *Failure {
 	if relay.Unreachable(err) {
 		return &Failure{Code: api.CodeUnhealthy, Cause: err, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed,
@@ -264,14 +255,13 @@ func Unanswered(err error) *Failure {
 	return broken(err)
 }
 
-// broken is for a request that the runtime may have seen.
+// The runtime may have seen the request.
 func broken(err error) *Failure {
 	return &Failure{Given: true, Code: api.CodeRuntimeFailed, Cause: err, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed,
 		"the instance failed before it answered")}
 }
 
-// failure returns the failure if the answer is an instance's refusal or a runtime's failure. In MLflow's envelope a
-// refusal has status 200.
+// An instance's refusal or a runtime's failure. In MLflow's envelope a refusal has status 200.
 func (a *Answer) failure() *Failure {
 	status, code := a.resp.StatusCode, a.resp.Header.Get(control.HeaderRefused)
 	if failed := a.resp.Header.Get(control.HeaderFailed); failed != "" {
@@ -299,7 +289,7 @@ func (a *Answer) failure() *Failure {
 
 type callKey struct{}
 
-// WithCall adds a call's number, unique in the process and equal for all attempts of one request, to ctx.
+// WithCall adds a call's number, unique in the process and equal for all attempts of a request.
 func WithCall(ctx context.Context, n uint64) context.Context {
 	return context.WithValue(ctx, callKey{}, n)
 }
@@ -310,17 +300,17 @@ func CallOf(ctx context.Context) uint64 {
 	return n
 }
 
-// Via means that a gateway sends the request to instances, and reports the answer, as with an endpoint picker. The
-// client reads nothing before an instance answers.
+// Via means that a gateway sends the request, as with an endpoint picker. The client reads nothing before an
+// instance answers.
 type Via struct {
-	// Transport takes a request to the chosen instance, at most once.
+	// It takes the request at most once.
 	Transport http.RoundTripper
-	// Model overrides the body's, if not empty.
+	// In place of the body's.
 	Model string
-	// Allows reports whether an instance may be chosen, by its host and port; nil: all. It must not block.
+	// Allows judges instances by host and port. It must not block.
 	Allows func(host string) bool
-	// Next holds the hosts and ports of alternatives, the best first, set before the request goes to Transport.
-	// Transport sets Served to that of the instance that answered, if known.
+	// Next holds alternatives' hosts, set before Transport is called, which sets Served to the host that answered,
+	// if known.
 	Next   []string
 	Served string
 }
@@ -330,7 +320,7 @@ type viaKey struct{}
 // WithVia adds v to ctx.
 func WithVia(ctx context.Context, v *Via) context.Context { return context.WithValue(ctx, viaKey{}, v) }
 
-// ViaOf returns the request's Via; nil: this process sends it.
+// ViaOf returns nil if this process sends the request.
 func ViaOf(ctx context.Context) *Via {
 	v, _ := ctx.Value(viaKey{}).(*Via)
 	return v

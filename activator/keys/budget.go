@@ -10,8 +10,7 @@ import (
 
 var budgetNames = [...]string{time.DateOnly, "2006-01"}
 
-// begin begins a new day or month in b, with pending: estimates of running requests, corrected at their end. Use
-// counts on if the clock was set back.
+// begin begins a new day or month with pending: estimates of running requests. A clock set back changes nothing.
 func begin(b *control.Budget, now time.Time, pending float64) {
 	for k, layout := range budgetNames {
 		switch in := now.UTC().Format(layout); {
@@ -23,7 +22,7 @@ func begin(b *control.Budget, now time.Time, pending float64) {
 	}
 }
 
-// spend counts use if the account has a limit of a day or month; a correction may be negative. The caller holds mu.
+// A correction may be negative. The caller holds mu.
 func (a *Account) spend(u control.Use) {
 	if a.budgeted() {
 		begin(&a.budget, time.Now(), a.pending)
@@ -35,7 +34,7 @@ func (a *Account) spend(u control.Use) {
 	}
 }
 
-// overBudget returns an error for a used-up limit of a day or month. The caller holds mu.
+// The caller holds mu.
 func (a *Account) overBudget(now time.Time) *api.Error {
 	b := &a.budget
 	for k, limits := range a.rights.Budgets() {
@@ -54,7 +53,7 @@ func (a *Account) overBudget(now time.Time) *api.Error {
 // The caller holds mu.
 func (a *Account) budgeted() bool { return a.rights.Budgets() != [2][2]int64{} }
 
-// Spend counts GPU-seconds of the account's requests.
+// Spend counts GPU-seconds.
 func (a *Account) Spend(gpuSeconds float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,7 +93,7 @@ func (s *Store) Restore(budgets map[string]control.Budget) {
 	}
 }
 
-// LearnBudget raises what an account has used to what another activator knows.
+// LearnBudget raises an account's use to another activator's.
 func (s *Store) LearnBudget(account string, known control.Budget) {
 	if s == nil {
 		return

@@ -23,10 +23,10 @@ import (
 // Codes of refusals.
 const (
 	CodeRateLimit = "rate_limit_exceeded" // OpenAI's code
-	CodeNoIssuer  = "issuer_unavailable"  // the issuer is unreachable
+	CodeNoIssuer  = "issuer_unavailable"  // it must check the token
 )
 
-// maxTenants bounds the remembered tenants of one issuer.
+// Of one issuer.
 const maxTenants = 10_000
 
 const forget = time.Minute
@@ -36,7 +36,7 @@ type issuer struct {
 	client   *http.Client
 	store    *Store
 
-	ctx    context.Context // for fetching keys; ends with the issuer
+	ctx    context.Context
 	revoke context.CancelFunc
 
 	asking   sync.Mutex // guards the fields below; held during discovery
@@ -44,8 +44,8 @@ type issuer struct {
 	failed   time.Time
 	why      error
 
-	mu       sync.Mutex          // guards the fields below, and the declared rights
-	accounts map[string]*Account // by claim
+	mu       sync.Mutex // guards the fields below, and the declared rights
+	accounts map[string]*Account
 }
 
 func newIssuer(d apikey.Issuer, s *Store) *issuer {
@@ -63,7 +63,7 @@ func newIssuer(d apikey.Issuer, s *Store) *issuer {
 	return i
 }
 
-// takes reports whether the issuer matches d, and if so applies the rights in d.
+// takes applies d's rights if the issuer matches.
 func (i *issuer) takes(d apikey.Issuer) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -79,7 +79,7 @@ func (i *issuer) takes(d apikey.Issuer) bool {
 	return true
 }
 
-// issuerOf returns the issuer that a token claims, unverified; false: it is no token.
+// false: it is no token
 func issuerOf(token string) (url string, is bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -95,10 +95,9 @@ func issuerOf(token string) (url string, is bool) {
 	return claims.Issuer, json.Unmarshal(raw, &claims) == nil && claims.Issuer != ""
 }
 
-// retryIssuer is how long an issuer's answer is reused: each token with an unknown key would fetch its keys.
+// Each token with an unknown key would fetch the issuer's keys.
 const retryIssuer = 10 * time.Second
 
-// check returns the verifier of tokens, after discovery the first time.
 func (i *issuer) check() (*oidc.IDTokenVerifier, error) {
 	i.asking.Lock()
 	defer i.asking.Unlock()
@@ -144,7 +143,6 @@ func unreachable(url string) *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, CodeNoIssuer, "the issuer %s can't be reached to check the token", url).WithRetryAfter(retryIssuer)
 }
 
-// claim returns the token's claim that names the tenant.
 func (i *issuer) claim(t *oidc.IDToken) (string, error) {
 	name := i.declared.TenantClaim
 	if name == "" || name == "sub" {
@@ -161,7 +159,7 @@ func (i *issuer) claim(t *oidc.IDToken) (string, error) {
 	return claim, apikey.ValidName(claim)
 }
 
-// of returns the account of a claim. The error, an [api.Error], is a 503: there are too many.
+// The error, a 503, means too many tenants.
 func (i *issuer) of(claim string, now time.Time) (*Account, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -10,20 +10,18 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Others are the activators that admit requests of the same accounts. It is safe for concurrent use; only Ask
-// blocks.
+// Others are the activators that admit requests of the same accounts. Only Ask blocks.
 type Others interface {
-	// Among returns the number of activators, with this one, and the most of an account's use here that one of them
-	// does not know. known is false until this one has learned the use before its start. If apart is not 0, some
-	// can't be asked, and this one may use only its part; another number ends that part.
+	// Among returns the number of activators and the most of an account's use here that one does not know. known is
+	// false until the use before this one's start is known. If apart is not 0, some can't be asked: this one may
+	// use its part, until the number changes.
 	Among(account string) (n int, unknown control.Use, known bool, apart uint64)
 	Used(account string, u control.Use)
-	// Ask blocks until the others know the use here and theirs is known, or it has waited long enough, or ctx ends.
-	// It reports whether what is left can be used.
+	// Ask blocks until all know all use, for a short time, at most until ctx ends. It reports whether what is left
+	// can be used.
 	Ask(ctx context.Context) bool
 }
 
-// nobody is [Others] without others.
 type nobody struct{}
 
 func (nobody) Among(string) (int, control.Use, bool, uint64) { return 1, control.Use{}, true, 0 }
@@ -36,7 +34,7 @@ const (
 	ofIssuer = "issuer" // and the URL and the claim
 )
 
-// Among makes the accounts share their limits with o's. Call it before the first [Store.Load].
+// Among is called before the first [Store.Load].
 func (s *Store) Among(o Others) *Store {
 	s.others = o
 	return s
@@ -57,7 +55,7 @@ func (s *Store) each(do func(*Account)) {
 	}
 }
 
-// named returns the account with an id; nil: not declared. The error is from [issuer.of].
+// nil: not declared. The error is from [issuer.of].
 func (s *Store) named(id string) (*Account, error) {
 	kind, rest, _ := strings.Cut(id, " ")
 	s.mu.Lock()
@@ -72,8 +70,7 @@ func (s *Store) named(id string) (*Account, error) {
 	return nil, nil
 }
 
-// Account finds an account by its [Account.ID]. The error is an [api.Error]: a 401 if the key is not declared or
-// has expired, or from [issuer.of].
+// Account finds an account by its [Account.ID]. The error is an [api.Error]: a 401 or from [issuer.of].
 func (s *Store) Account(id string) (*Account, error) {
 	a, err := s.named(id)
 	switch {
@@ -89,14 +86,14 @@ func (s *Store) Account(id string) (*Account, error) {
 	return a, nil
 }
 
-// Learn records use at another activator. Late use leaves no debt: it may have been refilled. A nil Store has no
+// Learn records use at another activator. Late use may have been refilled: it leaves no debt. A nil Store has no
 // accounts.
 func (s *Store) Learn(account string, u control.Use, late bool) {
 	if s == nil {
 		return
 	}
 	a, _ := s.named(account)
-	if a == nil { // without room for the account, nothing is charged
+	if a == nil { // without room nothing is charged
 		return
 	}
 	a.mu.Lock()
@@ -108,7 +105,7 @@ func (s *Store) Learn(account string, u control.Use, late bool) {
 	a.spend(u)
 }
 
-// All returns the use of the accounts with limits, without running requests; none for a nil Store.
+// All returns the use of accounts with limits, without running requests.
 func (s *Store) All() map[string]control.Use {
 	now, all := time.Now(), map[string]control.Use{}
 	if s == nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 )
 
-// openStore opens the store of files, batches and answers, if configured.
 func (p *process) openStore() (err error) {
 	if p.cfg.Store.At == "" {
 		return nil
@@ -32,7 +31,6 @@ func (p *process) closeStore() {
 	}
 }
 
-// newBatches creates the server of the store, if there is one.
 func (p *process) newBatches(registry *prometheus.Registry) (err error) {
 	if p.store == nil {
 		return nil
@@ -54,14 +52,13 @@ func (p *process) howStored() string {
 	return jobs.NeedsKey
 }
 
-// runBatches ends before requests are drained, so that its own delay nobody.
+// runBatches ends before requests are drained: its own delay nobody.
 func (p *process) runBatches(ctx context.Context) {
 	if p.batches != nil {
 		p.batches.Run(ctx)
 	}
 }
 
-// front returns the front door, with the paths of the store.
 func (p *process) front() http.Handler {
 	if p.batches == nil {
 		return jobs.Without(p.core.Handler(), p.core.OwnHost, noStore)

@@ -16,11 +16,9 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// maxOrder bounds the body of a control request.
 const maxOrder = 1 << 20
 
-// controls serves the autoscaler and kn-rouse: an activator's paths in package api/control, with the cluster's
-// token.
+// controls serves the activator's paths of package api/control, with the cluster's token.
 type controls struct {
 	core      *activator.Activator
 	share     *share.Share

@@ -15,11 +15,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// lanes is the number of senders to the autoscaler: a slow event delays only some functions' events. Events of one
-// function stay in order.
+// A slow event delays only a lane. Events of one function stay in order.
 const lanes = 4
 
-// events sends each event to the autoscaler, and a copy to the sink.
 type events struct {
 	lanes  [lanes]*cloudevent.Sender
 	sink   *cloudevent.Sender

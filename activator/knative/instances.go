@@ -8,15 +8,14 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// instances holds the pods, and the credentials for control paths, which exist only in memory. It is safe for
-// concurrent use.
+// instances holds the pods, and credentials, which exist only in memory. It is safe for concurrent use.
 type instances struct {
 	mu     sync.Mutex // guards the fields below
 	tokens map[api.Endpoint]credential
 	heard  map[api.InstanceID]time.Time // last report or question
-	// Addresses of pods, also of other classes' revisions; empty: none yet.
+	// Also of other classes' revisions; empty: no address yet.
 	pods map[api.FunctionName]map[api.InstanceID]string
-	// Ports of injected functions, as pods report them, if not the revision's.
+	// Of injected functions, if not the revision's.
 	ports map[api.InstanceID]int
 }
 
@@ -29,14 +28,13 @@ func newInstances() *instances {
 	return &instances{tokens: map[api.Endpoint]credential{}, heard: map[api.InstanceID]time.Time{}, pods: map[api.FunctionName]map[api.InstanceID]string{}, ports: map[api.InstanceID]int{}}
 }
 
-// token returns the credential for an endpoint; empty: unknown.
+// empty: unknown
 func (k *instances) token(at api.Endpoint) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.tokens[at].token
 }
 
-// learn stores or drops the credential in a report.
 func (k *instances) learn(r control.InstanceReport) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -62,7 +60,7 @@ func (k *instances) lastHeard(id api.InstanceID) time.Time {
 	return k.heard[id]
 }
 
-// sweep forgets the instances without a pod that were last heard from before a time.
+// sweep forgets the instances without a pod not heard since before.
 func (k *instances) sweep(before time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -98,7 +96,7 @@ func (k *instances) pod(name api.FunctionName, id api.InstanceID, ip string) {
 	k.pods[name][id] = ip
 }
 
-// listens sets the port of a pod's function; 0: the revision's.
+// 0: the revision's
 func (k *instances) listens(id api.InstanceID, port int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -13,7 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// clientKeys loads the Secret [control.KeysSecret].
 type clientKeys struct {
 	store *keys.Store
 	log   *slog.Logger
@@ -36,7 +35,7 @@ func (k clientKeys) secret(s *corev1.Secret) {
 	k.log.Info("the keys of clients were read", "secret", control.KeysSecret, "keys", k.store.Len())
 }
 
-// deleted removes all keys: nobody may use undeclared keys.
+// Nobody may use undeclared keys.
 func (k clientKeys) deleted(s *corev1.Secret) {
 	if s.Name == control.KeysSecret {
 		k.store.Load(&apikey.File{})
@@ -44,7 +43,7 @@ func (k clientKeys) deleted(s *corev1.Secret) {
 	}
 }
 
-// followKeys returns the store of the clients' keys, nil if keys are off. It blocks until the Secret has been read.
+// followKeys returns nil if keys are off. It blocks until the Secret has been read.
 func followKeys(ctx context.Context, secret cache.SharedIndexInformer, others keys.Others, log *slog.Logger) (*keys.Store, error) {
 	if secret == nil {
 		return nil, nil
@@ -56,7 +55,7 @@ func followKeys(ctx context.Context, secret cache.SharedIndexInformer, others ke
 	return k.store, nil
 }
 
-// follow adds a handler to a started informer, and returns once the handler has seen all.
+// follow returns once h has seen all of a started informer.
 func follow(ctx context.Context, informer cache.SharedIndexInformer, h cache.ResourceEventHandler, what string) error {
 	registered, err := informer.AddEventHandler(h)
 	if err != nil {

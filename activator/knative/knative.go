@@ -1,20 +1,17 @@
 // Package knative is a cluster's activator, with the ports, probes and metrics of Knative's own. It serves
-// functions with package activator, and revisions of other classes with Knative's unchanged code: their requests
-// come here only until an earlier version's changes to Knative are reverted (package settings).
+// functions with package activator, and others with Knative's code until an earlier version's changes are reverted
+// (package settings).
 //
-//  1. Probes of the kubelet and of Knative's network are answered at once.
-//  2. The dispatcher finds the revision, by the ingress's headers or a host REVISION.NAMESPACE.svc.DOMAIN.
-//  3. [activator.Activator.ServeFunction] sends a function's request directly to its port on the pod, past the
-//     queue-proxy and Knative's chain.
-//  4. Another revision's request goes to Knative's chain.
-//  5. Others go to the front door, [activator.Activator.Handler].
+//  1. Probes are answered at once.
+//  2. The dispatcher finds the revision by the ingress's headers or a host REVISION.NAMESPACE.svc.DOMAIN.
+//  3. [activator.Activator.ServeFunction] sends a function's request to its port on the pod, past the queue-proxy.
+//  4. Others go to Knative's chain or to the front door.
 //
-// With [Config.Join] the process is an agent instead (package activator/federation/agent): it serves only front
-// doors, offers each Service as one function, and holds no request.
+// With [Config.Join] the process is an agent (package activator/federation/agent): it serves front doors, offers
+// each Service as one function, and holds no request.
 //
-// Revisions, routes and pods come from Kubernetes (watch); instance states, grants and failures from the autoscaler
-// (controls); silent instances are asked (prober). The process starts without Rouse's autoscaler: requests wait for
-// it.
+// Kubernetes has the revisions, routes and pods (watch), the autoscaler sends states, grants and failures
+// (controls), and silent instances are asked (prober).
 //
 // [Run] is called once per process: Knative's libraries keep global state.
 package knative
@@ -41,47 +38,43 @@ import (
 // Config is the process's configuration. PodName and PodIP are required.
 type Config struct {
 	PodName, PodIP string
-	// Autoscaler is the base URL of Rouse's autoscaler. Default [control.DefaultControlURL].
+	// Default [control.DefaultControlURL].
 	Autoscaler string
-	// MemoryLimit bounds this process's memory; 0: unbounded. See [inbound.Within].
+	// 0: unbounded; see [inbound.Within].
 	MemoryLimit api.Bytes
 	Version     string
 	Peers       peer.Addresses
-	// RequireKeys: clients need a key declared in the Secret [control.KeysSecret].
+	// Clients need a key declared in [control.KeysSecret].
 	RequireKeys bool
-	// Access logs each request to a function, if not nil.
-	Access *slog.Logger
-	// Sink is the URL for a copy of every event; empty: none.
+	Access      *slog.Logger
+	// Sink is the URL for a copy of every event.
 	Sink string
-	// SinkOverrides is the JSON of K_CE_OVERRIDES for the copies.
+	// From K_CE_OVERRIDES.
 	SinkOverrides string
-	// Env reads the environment, where OpenTelemetry's variables configure the export of traces; nil: none.
+	// Env has OpenTelemetry's variables for the export of traces.
 	Env func(string) string
-	// Propagation is how long new requests are accepted after shutdown begins: their senders may not know of it.
-	// Default 45 s, as in Knative.
+	// Propagation is how long new requests are accepted after shutdown begins. Default 45 s, as in Knative.
 	Propagation time.Duration
-	// Drain is how long requests may take to finish after that. Default 58 min: with Propagation it must fit into
-	// the pod's terminationGracePeriodSeconds.
+	// Drain bounds requests after that. Default 58 min: both must fit into terminationGracePeriodSeconds.
 	Drain time.Duration
-	// Store is for files, batches and answers, in a folder for one activator at a time; an empty At: none.
+	// For one activator at a time; an empty At: none.
 	Store store.Config
-	// Join, if not nil, makes the process only an agent of front doors, for functions of [config.Class].
+	// Join makes the process only an agent of front doors.
 	Join *agent.Config
-	// AcceptImages are the images, by runtime, of functions that front doors may create in the one namespace of
-	// Join's Accept.
+	// By runtime, for functions of front doors.
 	AcceptImages map[string]string
-	// Front, if not nil, also makes it a front door of other clusters.
+	// Front also makes it a front door of other clusters.
 	Front *door.File
-	// Picker, if not nil, also makes it the endpoint picker of gateways.
+	// Picker also makes it an endpoint picker.
 	Picker *picker.Config
 	Stock  StockConfig
 }
 
-// StockConfig is what Knative's activator reads from its environment.
+// StockConfig is for Knative's activator.
 type StockConfig struct {
-	// MaxIdle and MaxIdlePerHost bound idle connections to pods. Default 1000 and 100.
+	// Idle connections to pods. Default 1000 and 100.
 	MaxIdle, MaxIdlePerHost int
-	// Timeout and interval of the probes of pods. Default 300 ms and 200 ms.
+	// Of probes of pods. Default 300 ms and 200 ms.
 	ProbeTimeout, ProbeEvery time.Duration
 }
 
@@ -120,7 +113,7 @@ func (c Config) Validate() error {
 	return err
 }
 
-// accepted returns what front doors may create; nil: nothing.
+// nil: nothing
 func (c Config) accepted() (*acceptConfig, error) {
 	if c.Join == nil || len(c.Join.Accept.Functions) == 0 {
 		if len(c.AcceptImages) > 0 {

@@ -21,7 +21,6 @@ import (
 
 var errNoFront = errors.New("no front door knows this agent yet: its log says why")
 
-// join creates the agent, and the applier if the cluster accepts functions of front doors.
 func (p *process) join(o *offers, services servingclient.ServicesGetter) (_ *applier, err error) {
 	deps := agent.Deps{Serve: o.serve, Functions: o.functions, Stats: o.stats, Emitter: api.EmitterFunc(o.emit), Logger: p.log}
 	var applier *applier
@@ -45,24 +44,23 @@ func (p *process) join(o *offers, services servingclient.ServicesGetter) (_ *app
 	return applier, nil
 }
 
-// offers presents each Service as one function to front doors. Its methods are safe for concurrent use, and do nothing
-// on nil.
+// offers presents each Service as one function to front doors. It is safe for concurrent use, and does nothing on
+// nil.
 //
 //  1. A Service has the model, the state and the instances of its revisions with traffic.
-//  2. A front door's demand for a Service is divided among its revisions: each waiting request is assigned at random,
-//     weighted by share, and counts there while it waits.
-//  3. A request goes to a revision with a free slot, weighted by share; without one it is given back.
+//  2. Each request that waits at a front door is assigned to a revision at random, by share, and is its demand.
+//  3. A request goes to a revision with a free slot, by share; without one it is given back.
 type offers struct {
 	core    *activator.Activator
 	out     api.Emitter // to the autoscaler
 	pod     string
-	changed func(service api.FunctionName) // the agent's; set before any put
+	changed func(service api.FunctionName) // set before any put
 
 	mu        sync.Mutex // guards the fields below; no other lock is taken meanwhile
 	revisions map[api.FunctionName]api.Function
 	traffic   map[api.FunctionName][]activator.Share
-	drawn     map[wanted]map[api.FunctionName]int // by revision
-	all       map[api.FunctionName][]backend      // the result of backends; nil: something has changed
+	drawn     map[wanted]map[api.FunctionName]int
+	all       map[api.FunctionName][]backend // of backends; nil: outdated
 }
 
 type wanted struct {
@@ -99,7 +97,7 @@ func (o *offers) remove(name api.FunctionName) {
 	}
 }
 
-// route sets the traffic of a Service; without shares it is unknown.
+// Without shares the traffic is unknown.
 func (o *offers) route(t activator.Traffic) {
 	if o == nil {
 		return
@@ -115,7 +113,6 @@ func (o *offers) route(t activator.Traffic) {
 	o.changed(t.Service)
 }
 
-// touched tells the agent that a revision's instances or requests have changed.
 func (o *offers) touched(name api.FunctionName) {
 	if o == nil {
 		return
@@ -128,14 +125,13 @@ func (o *offers) touched(name api.FunctionName) {
 	}
 }
 
-// backend is a revision that gets requests of its Service.
 type backend struct {
 	api.Function
 	percent int
 }
 
 // backends returns the revisions with traffic of each Service, the greatest share first; without traffic the
-// newest. The caller must not modify the result.
+// newest. The result must not be modified.
 func (o *offers) backends() map[api.FunctionName][]backend {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -233,7 +229,7 @@ func (o *offers) serve(w http.ResponseWriter, r *http.Request, service api.Funct
 	o.core.ServeAtOnce(w, r, draw(free))
 }
 
-// draw chooses a backend at random, weighted by share.
+// By share.
 func draw(list []backend) api.FunctionName {
 	total := 0
 	for _, b := range list {
@@ -248,7 +244,6 @@ func draw(list []backend) api.FunctionName {
 	return list[0].Name
 }
 
-// emit passes a front door's demand for a Service on to its revisions.
 func (o *offers) emit(e api.Event) {
 	var d api.Demand
 	if e.Type != api.EventDemand || json.Unmarshal(e.Data, &d) != nil {
@@ -266,8 +261,8 @@ func (o *offers) emit(e api.Event) {
 	}
 }
 
-// divide returns how many requests wait for each of a Service's revisions. Earlier ones keep their revision, new
-// ones are drawn. A revision that has lost its last one is included once, with 0.
+// divide returns how many requests wait for each revision. Earlier ones keep theirs, new ones are drawn. A revision
+// that has lost its last one is included once, with 0.
 func (o *offers) divide(d api.Demand, backends []backend) map[api.FunctionName]int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -283,7 +278,7 @@ func (o *offers) divide(d api.Demand, backends []backend) map[api.FunctionName]i
 	for ; sum < d.Waiting && len(backends) > 0; sum++ {
 		now[draw(backends)]++
 	}
-	for ; sum > d.Waiting; sum-- { // which ones have left is unknown
+	for ; sum > d.Waiting; sum-- { // it is unknown which left
 		most := slices.MaxFunc(slices.Sorted(maps.Keys(now)), func(a, b api.FunctionName) int { return cmp.Compare(now[a], now[b]) })
 		now[most]--
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// meetPeers makes control traffic with the autoscaler use TLS if Knative's system-internal-tls was on when the
-// process began. The control port accepts TLS as soon as there is a certificate.
+// Control traffic with the autoscaler uses TLS if Knative's system-internal-tls was on when the process began; the
+// control port accepts TLS with a certificate.
 func (p *process) meetPeers(ctx context.Context) error {
 	network, err := networkConfig(ctx)
 	if err != nil {

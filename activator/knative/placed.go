@@ -22,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// Marks of a Service that this package has made.
+// Marks of a Service made here.
 const (
 	labelPlaced        = "clusters.rouse.dev/placed"
 	annotationFronts   = "clusters.rouse.dev/fronts"   // JSON: names
@@ -30,15 +30,13 @@ const (
 )
 
 type acceptConfig struct {
-	// Namespace is where all Services are created.
 	Namespace string
-	// Images are the images of the accepted runtimes.
+	// Of the accepted runtimes.
 	Images map[string]string
-	// Models are the allowed model references, as in [config.Accept].
+	// As in [config.Accept].
 	Models []string
 }
 
-// acceptNamespace returns the one namespace in patterns of functions.
 func acceptNamespace(patterns []string) (string, error) {
 	var one string
 	for _, p := range patterns {
@@ -71,18 +69,17 @@ func (c acceptConfig) Validate() error {
 
 // applier creates the functions of front doors as Knative Services of one namespace. It implements agent.Applier.
 //
-// It refuses a runtime without an image named by the operator, a command, a handler, an environment, a sidecar, or
-// another namespace. A Service gets its manifest's annotations, resources and runtime arguments, and the marks
-// above; it is deleted without owners. Services of others stay unchanged. The cluster's watch reports Services
-// ([applier.See]): every agent knows their owners.
+// It refuses a runtime without an image, a command, a handler, an environment, a sidecar, or another namespace. A
+// Service is deleted without owners; those of others stay unchanged. The watch reports Services ([applier.See]):
+// every agent knows their owners.
 //
-// Its methods are safe for concurrent use; those that the watch calls do nothing on nil.
+// It is safe for concurrent use; the watch's methods do nothing on nil.
 type applier struct {
 	cfg      acceptConfig
 	services servingclient.ServiceInterface
 
 	mu     sync.Mutex
-	owners map[api.FunctionName][]string // from the watch; lists are replaced, never changed
+	owners map[api.FunctionName][]string // lists are replaced, never changed
 }
 
 func newApplier(cfg acceptConfig, client servingclient.ServicesGetter) (*applier, error) {
@@ -92,7 +89,7 @@ func newApplier(cfg acceptConfig, client servingclient.ServicesGetter) (*applier
 	return &applier{cfg: cfg, services: client.Services(cfg.Namespace), owners: map[api.FunctionName][]string{}}, nil
 }
 
-// See handles a Service of the cluster, and reports whether its owners have changed.
+// See reports whether a Service's owners have changed.
 func (a *applier) See(s *v1.Service) (changed bool) {
 	if a == nil || s.Namespace != a.cfg.Namespace {
 		return false
@@ -118,14 +115,12 @@ func (a *applier) note(name api.FunctionName, owners []string) (changed bool) {
 	return changed
 }
 
-// Owners returns the front doors that own a Service.
 func (a *applier) Owners(name api.FunctionName) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.owners[name]
 }
 
-// Apply creates or updates a function for a front door.
 func (a *applier) Apply(ctx context.Context, m protocol.Manifest, front string) error {
 	want, err := a.service(m, front)
 	if err != nil {
@@ -161,7 +156,7 @@ func (a *applier) Apply(ctx context.Context, m protocol.Manifest, front string) 
 	})
 }
 
-// Remove removes a front door from a function's owners; the function is deleted with its last one.
+// The function is deleted with its last owner.
 func (a *applier) Remove(ctx context.Context, name api.FunctionName, front string) error {
 	if name.Namespace() != a.cfg.Namespace {
 		return nil
@@ -181,7 +176,7 @@ func (a *applier) Remove(ctx context.Context, name api.FunctionName, front strin
 	})
 }
 
-// change calls do with the present Service, or nil, again if the object has changed meanwhile.
+// do gets nil for a missing Service, and runs again if the Service has changed meanwhile.
 func (a *applier) change(ctx context.Context, name api.FunctionName, do func(is *v1.Service) error) error {
 	raced := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 	err := retry.OnError(retry.DefaultRetry, raced, func() error {
@@ -201,7 +196,7 @@ func (a *applier) change(ctx context.Context, name api.FunctionName, do func(is 
 	return a.explain(err, name)
 }
 
-// explain turns an error of the API server into one for the front door's client.
+// explain is for the front door's client.
 func (a *applier) explain(err error, name api.FunctionName) error {
 	var e *api.Error
 	switch {
@@ -217,7 +212,7 @@ func (a *applier) explain(err error, name api.FunctionName) error {
 	return fmt.Errorf("change the Service of %s: %w", name, err)
 }
 
-// ownersOf returns the front doors that a Service was made for; none: not made here.
+// none: not made here
 func ownersOf(s *v1.Service) (fronts []string) {
 	if s.Labels[labelPlaced] == "" || s.DeletionTimestamp != nil || json.Unmarshal([]byte(s.Annotations[annotationFronts]), &fronts) != nil {
 		return nil
@@ -225,7 +220,7 @@ func ownersOf(s *v1.Service) (fronts []string) {
 	return fronts
 }
 
-// keepMarks copies the marks of a Service, for strip.
+// For strip.
 func keepMarks(to *metav1.ObjectMeta, from metav1.ObjectMeta) {
 	if from.Labels[labelPlaced] == "" {
 		return

@@ -22,7 +22,7 @@ import (
 
 var dropped = []string{config.AnnotationClusters, config.AnnotationRemoveAfter, config.AnnotationRegions}
 
-// service returns the Service for a front door's manifest, or an error for what is not accepted.
+// service refuses what is not accepted.
 func (a *applier) service(m protocol.Manifest, front string) (*v1.Service, error) {
 	f, annotations, err := config.Accept{Models: a.cfg.Models}.Read(m.Name, m.YAML, front)
 	if err != nil {
@@ -63,7 +63,7 @@ func (a *applier) service(m protocol.Manifest, front string) (*v1.Service, error
 	}, nil
 }
 
-// placedPod returns a pod without rights in the cluster, with the memory and devices that the manifest requests.
+// placedPod has no rights in the cluster.
 func placedPod(f api.Function, kind, image string, asked corev1.ResourceRequirements) corev1.PodSpec {
 	needs := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: asked.Limits}
 	maps.Copy(needs.Requests, asked.Requests)

@@ -18,21 +18,19 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// As in Knative's Service for its activator.
 const (
 	portHTTP = networking.BackendHTTPPort
 	portH2C  = networking.BackendHTTP2Port
 	portTLS  = networking.BackendHTTPSPort
 )
 
-// Limits of a connection. Ingresses bound headers to as much, or less.
+// Ingresses bound headers to as much, or less.
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
 )
 
-// newServer returns a server of [inbound.Protocols] and HTTP/2 with TLS.
 func newServer(addr string, h http.Handler) *http.Server {
 	p := inbound.Protocols()
 	p.SetHTTP2(true)
@@ -40,7 +38,6 @@ func newServer(addr string, h http.Handler) *http.Server {
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
 }
 
-// listenAndServe serves through the listener that wrap returns.
 func listenAndServe(s *http.Server, log *slog.Logger, wrap func(net.Listener) net.Listener) error {
 	l, err := net.Listen("tcp", s.Addr)
 	if err != nil {
@@ -49,8 +46,8 @@ func listenAndServe(s *http.Server, log *slog.Logger, wrap func(net.Listener) ne
 	return s.Serve(wrap(inbound.Bound(s, l, log)))
 }
 
-// overTLS returns the wrapper for a TLS server's listener, which checks connections as on the other ports. The
-// server can't do TLS itself: it would take a checked connection for HTTP/2 without TLS.
+// The listener checks connections as on the other ports. The server can't do TLS itself: it would take a checked
+// connection for HTTP/2 without TLS.
 func overTLS(s *http.Server, cfg *tls.Config) func(net.Listener) net.Listener {
 	cfg = cfg.Clone()
 	cfg.NextProtos = []string{"h2", "http/1.1"}
@@ -59,7 +56,7 @@ func overTLS(s *http.Server, cfg *tls.Config) func(net.Listener) net.Listener {
 	}
 }
 
-// tlsConfig's certificates may change while it serves.
+// Certificates may change.
 func tlsConfig(certs *certificate.CertCache) (*tls.Config, error) {
 	cfg, err := knativetls.DefaultConfigFromEnv("ACTIVATOR_")
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	o11yconfigmap "knative.dev/serving/pkg/observability/configmap"
 )
 
-// updateRequestLog applies the ConfigMap's template to Knative's request log.
 func updateRequestLog(logger *zap.SugaredLogger, h *pkghttp.RequestLogHandler) func(*corev1.ConfigMap) {
 	return func(raw *corev1.ConfigMap) {
 		cfg, err := o11yconfigmap.Parse(raw)

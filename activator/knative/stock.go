@@ -33,16 +33,15 @@ import (
 	o11yconfigmap "knative.dev/serving/pkg/observability/configmap"
 )
 
-// stock serves revisions of other classes with Knative's activator, assembled as in its own program.
+// stock is Knative's activator, assembled as in its own program, for other classes.
 type stock struct {
 	handler http.Handler
-	// certs are for the TLS port; nil: Knative's system-internal-tls is off.
+	// nil: Knative's system-internal-tls is off
 	certs *certificate.CertCache
 
 	link *websocket.ManagedConnection // to Knative's autoscaler
 }
 
-// stockDeps is what the main program of Knative's activator creates.
 type stockDeps struct {
 	logger *zap.SugaredLogger
 	level  zap.AtomicLevel
@@ -51,7 +50,7 @@ type stockDeps struct {
 	pprof  *k8sruntime.ProfilingServer
 }
 
-// newStock starts Knative's activator without its servers, until ctx ends. ctx has running informers.
+// newStock's parts end with ctx, which has running informers.
 func newStock(ctx context.Context, cfg Config, deps stockDeps) (*stock, error) {
 	s := &stock{}
 	kube := kubeclient.Get(ctx)
@@ -59,7 +58,7 @@ func newStock(ctx context.Context, cfg Config, deps stockDeps) (*stock, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Probes and requests share the transport, so that a request can reuse the probe's connection.
+	// A request can reuse the probe's connection.
 	transport := pkgnet.NewProxyAutoTransport(cfg.Stock.MaxIdle, cfg.Stock.MaxIdlePerHost)
 	if network.SystemInternalTLSEnabled() {
 		if s.certs, err = certificate.NewCertCache(ctx); err != nil {
@@ -77,7 +76,7 @@ func newStock(ctx context.Context, cfg Config, deps stockDeps) (*stock, error) {
 
 	autoscaler := "ws://" + pkgnet.GetServiceHostname("autoscaler", system.Namespace()) + ":8080"
 	s.link = websocket.NewDurableSendingConnection(autoscaler, deps.logger, stockactivator.AutoscalerConnectionOptions(deps.logger, deps.meters)...)
-	// The reporter sends, and never closes it. Unbuffered, as the reporter expects.
+	// Unbuffered, as the reporter expects, which never closes it.
 	stats := make(chan []asmetrics.StatMessage)
 	go stockactivator.ReportStats(deps.logger, s.link, stats)
 	reporter := activatorhandler.NewConcurrencyReporter(ctx, cfg.PodName, stats, deps.meters)
@@ -116,7 +115,7 @@ func networkConfig(ctx context.Context) (*netcfg.Config, error) {
 	return network, nil
 }
 
-// stockTimeouts returns the limits of a request: in all, to its first byte, and of a pause.
+// In all, to the first byte, and of a pause.
 func stockTimeouts(r *http.Request) (all, first, idle time.Duration) {
 	all = apiconfig.DefaultRevisionTimeoutSeconds * time.Second
 	rev := activatorhandler.RevisionFrom(r.Context())

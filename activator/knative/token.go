@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// clusterToken is the token of the Secret [control.ControlSecret]. It is safe for concurrent use.
+// clusterToken is safe for concurrent use.
 type clusterToken struct {
 	value atomic.Pointer[string]
 }
@@ -25,7 +25,7 @@ func (t *clusterToken) current() string {
 	return ""
 }
 
-// secret stores our Secret's token, without an editor's newline.
+// An editor may have added a newline.
 func (t *clusterToken) secret(s *corev1.Secret) {
 	if s.Name != control.ControlSecret {
 		return
@@ -35,7 +35,7 @@ func (t *clusterToken) secret(s *corev1.Secret) {
 	}
 }
 
-// After its Secret is deleted, the token stays valid until there is another: other processes still use it.
+// The token outlives its Secret: other processes still use it.
 func (t *clusterToken) handler() cache.ResourceEventHandler {
 	return on(t.secret, func(*corev1.Secret) {})
 }

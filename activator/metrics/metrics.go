@@ -1,5 +1,5 @@
-// Package metrics defines the activator's Prometheus metrics. Their labels are bounded: "function" is a declared
-// function or "none". The series of a removed function are deleted.
+// Package metrics defines the activator's Prometheus metrics. Labels are bounded; the series of a removed function
+// are deleted.
 package metrics
 
 import (
@@ -16,7 +16,7 @@ import (
 // None is the function label of requests that found none.
 const None = "none"
 
-// From 100 µs, a warm hop, to 10 min, a cold start of a large model.
+// From a warm hop to a cold start of a large model.
 var buckets = []float64{
 	0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
 	0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
@@ -33,13 +33,12 @@ type Metrics struct {
 	vectors                  []vector
 }
 
-// vector has series that can be deleted by function.
 type vector interface {
 	prometheus.Collector
 	DeletePartialMatch(prometheus.Labels) int
 }
 
-// New registers the metrics. dropped, if not nil, returns how many events the emitter dropped.
+// New registers the metrics. dropped may be nil.
 func New(reg prometheus.Registerer, dropped func() int64) (m *Metrics, err error) {
 	byFunction := []string{"function"}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -91,10 +90,10 @@ type Function struct {
 	label                    string
 	duration, hold, first    prometheus.Observer
 	held, heldBytes, running prometheus.Gauge
-	codes                    sync.Map // int → prometheus.Counter, by status
+	codes                    sync.Map // by status
 }
 
-// Of returns the metrics of a function; empty: of [None].
+// Of returns a function's metrics; empty: of [None].
 func (m *Metrics) Of(name api.FunctionName) *Function {
 	label := cmp.Or(string(name), None)
 	return &Function{
@@ -122,13 +121,13 @@ func (f *Function) Done(status int, took time.Duration) {
 	f.duration.Observe(took.Seconds())
 }
 
-// Timing records the timing of an answered request.
+// Timing records an answered request.
 func (f *Function) Timing(t Timing) {
 	f.first.Observe(t.First.Seconds())
 	f.Waited(t)
 }
 
-// Waited records how long a request waited, also to resume its stream.
+// Waited records a wait, also to resume a stream.
 func (f *Function) Waited(t Timing) {
 	if t.Hold > 0 {
 		f.hold.Observe(t.Hold.Seconds())
@@ -144,7 +143,7 @@ func (f *Function) Held(n int, b api.Bytes) {
 // Running adds to the number of running requests.
 func (f *Function) Running(delta int) { f.running.Add(float64(delta)) }
 
-// Woke counts a wake; a nil err is a success.
+// Woke counts a wake.
 func (f *Function) Woke(path string, err error) {
 	result := "ok"
 	if err != nil {
@@ -167,7 +166,7 @@ func (f *Function) FellBack(code string) {
 	f.m.fallbacks.WithLabelValues(f.label, code).Inc()
 }
 
-// Retried counts an attempt whose request goes to another instance or back to the queue.
+// Retried counts an attempt whose request goes elsewhere.
 func (f *Function) Retried(code string) {
 	f.m.retries.WithLabelValues(f.label, reason(code)).Inc()
 }
@@ -187,13 +186,13 @@ func reason(code string) string {
 
 // Timing is the breakdown of a request's time.
 type Timing struct {
-	Hold  time.Duration // in the queue
-	Wake  time.Duration // the part of Hold without an awake instance
-	Queue time.Duration // the rest of Hold
+	Hold  time.Duration
+	Wake  time.Duration // without an awake instance
+	Queue time.Duration // the rest
 	First time.Duration // from the last dispatch to the first byte
 }
 
-// Since returns how much longer t has waited than before.
+// Since returns t's waits after before.
 func (t Timing) Since(before Timing) Timing {
 	return Timing{Hold: t.Hold - before.Hold, Wake: t.Wake - before.Wake, Queue: t.Queue - before.Queue}
 }
@@ -214,10 +213,9 @@ func (t Timing) String() string {
 	return string(b)
 }
 
-// maxTenants bounds the label "tenant".
 const maxTenants = 200
 
-// OtherTenants is the label of the tenants beyond that.
+// OtherTenants stands for tenants beyond maxTenants.
 const OtherTenants = "other"
 
 type tenants struct {

@@ -18,40 +18,39 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// firstWithin bounds the wait for a stream's first message.
 const firstWithin = 10 * time.Second
 
-// exchange is one stream. Comments name the owners of fields; the others are set before the request is served.
+// exchange is one stream. Fields without an owner are set before the request is served.
 type exchange struct {
 	s      *Server
 	stream extproc.ExternalProcessor_ProcessServer
-	ctx    context.Context // of the request; ends with the stream or over
+	ctx    context.Context // ends with the stream or over
 	cancel context.CancelCauseFunc
 
-	begun  chan *extproc.ProcessingRequest // its header: one, from the receiving goroutine
+	begun  chan *extproc.ProcessingRequest // one, from the receiving goroutine
 	mode   modes
 	body   *upload
-	load   *io.PipeReader      // body of the instance's answer
-	loads  *io.PipeWriter      // the receiving goroutine's end of load
+	load   *io.PipeReader      // of the answer
+	loads  *io.PipeWriter      // the receiving goroutine's
 	answer chan *http.Response // one, from the receiving goroutine
-	served string              // the endpoint that answered; set before answer
-	cut    atomic.Bool         // the activator has not read the answer to its end
-	ended  chan struct{}       // closed by the receiving goroutine when the answer is complete
+	served string              // set before answer
+	cut    atomic.Bool         // the answer was not read to its end
+	ended  chan struct{}       // closed by the receiving goroutine after the answer
 
-	over     chan struct{} // closed, once, to end the stream
+	over     chan struct{} // closed once
 	overOnce sync.Once
 	err      error // set before over is closed
 
-	asked http.Header // the request's original header; the serving goroutine's
-	got   *answered   // nil: none yet; the serving goroutine's
+	asked http.Header // the serving goroutine's
+	got   *answered   // the serving goroutine's
 	step  step        // the receiving goroutine's
 
 	mu       sync.Mutex // guards all below, and sending
-	named    bool       // the gateway knows the destination
-	passing  bool       // the gateway answers by itself: its messages are echoed
-	chunks   int        // pieces of the body that wait for a reply each
-	trailers bool       // the request's wait for a reply
-	last     bool       // the response's trailers wait for a reply
+	named    bool       // the destination is known
+	passing  bool       // messages are echoed
+	chunks   int        // body pieces without a reply
+	trailers bool
+	last     bool
 }
 
 type answered struct {
@@ -72,7 +71,7 @@ const (
 
 type modes struct {
 	request, response filter.ProcessingMode_BodySendMode
-	eager             bool // bodies come before the reply to their header
+	eager             bool // bodies come before the header's reply
 }
 
 // By default, those that the extension requires.
@@ -87,7 +86,6 @@ func modesOf(m *extproc.ProcessingRequest) modes {
 func (m modes) duplexIn() bool  { return m.request == filter.ProcessingMode_FULL_DUPLEX_STREAMED }
 func (m modes) duplexOut() bool { return m.response == filter.ProcessingMode_FULL_DUPLEX_STREAMED }
 
-// errLeft ends a request whose stream has ended.
 var errLeft = errors.New("the gateway ended the stream")
 
 // Process implements envoy.service.ext_proc.v3.ExternalProcessor.
@@ -131,7 +129,6 @@ func (x *exchange) end(err error) {
 	})
 }
 
-// receive handles the gateway's messages.
 func (x *exchange) receive() {
 	defer x.loads.CloseWithError(io.ErrUnexpectedEOF) // no effect on a complete body
 	for {
@@ -143,7 +140,7 @@ func (x *exchange) receive() {
 			return // the serving goroutine sends the rest
 		}
 		if err != nil {
-			x.end(nil) // gRPC has the reason
+			x.end(nil)
 			return
 		}
 		if err := x.take(m); err != nil {
@@ -235,7 +232,7 @@ func (x *exchange) takeTrailers(m *extproc.ProcessingRequest) error {
 	return nil
 }
 
-// takeAnswer handles the header of an answer: the instance's, or the gateway's own if it was told no destination.
+// takeAnswer handles the header of the instance's answer, or of the gateway's own without a destination.
 func (x *exchange) takeAnswer(m *extproc.ProcessingRequest) error {
 	if x.step == inAnswer || x.step == atEnd {
 		return disorder("a second header of an answer")
@@ -263,7 +260,7 @@ func (x *exchange) takeAnswer(m *extproc.ProcessingRequest) error {
 	return x.repeated(m, end)
 }
 
-// repeated replies to a piece of an answer that the gateway passes on itself.
+// The gateway passes this on itself.
 func (x *exchange) repeated(m *extproc.ProcessingRequest, end bool) (err error) {
 	if !x.mode.duplexOut() {
 		err = x.send(x.echo(m))
@@ -274,7 +271,6 @@ func (x *exchange) repeated(m *extproc.ProcessingRequest, end bool) (err error) 
 	return err
 }
 
-// takeMore handles a piece of the answer's body, or its trailers.
 func (x *exchange) takeMore(m *extproc.ProcessingRequest) error {
 	if x.step != inAnswer {
 		return disorder("more of an answer that has ended, or has not begun")

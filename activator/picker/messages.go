@@ -28,7 +28,6 @@ func naming(m *extproc.ProcessingResponse, to string) *extproc.ProcessingRespons
 	return m
 }
 
-// headers replies to a header.
 func headers(request bool, set []*core.HeaderValueOption, remove []string) *extproc.ProcessingResponse {
 	r := &extproc.HeadersResponse{Response: &extproc.CommonResponse{ClearRouteCache: request && len(set) > 0}}
 	if len(set) > 0 || len(remove) > 0 {
@@ -48,13 +47,11 @@ func bodyOf(request bool, c *extproc.CommonResponse) *extproc.ProcessingResponse
 	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ResponseBody{ResponseBody: r}}
 }
 
-// piece passes on a part of a body.
 func piece(request bool, p []byte, end bool) *extproc.ProcessingResponse {
 	return bodyOf(request, &extproc.CommonResponse{BodyMutation: &extproc.BodyMutation{Mutation: &extproc.BodyMutation_StreamedResponse{
 		StreamedResponse: &extproc.StreamedBodyResponse{Body: p, EndOfStream: end}}}})
 }
 
-// untouched passes a part of a body on unchanged.
 func untouched(request bool) *extproc.ProcessingResponse {
 	return bodyOf(request, &extproc.CommonResponse{})
 }
@@ -76,7 +73,6 @@ func trailers(request bool) *extproc.ProcessingResponse {
 	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ResponseTrailers{ResponseTrailers: r}}
 }
 
-// echo passes a message on unchanged.
 func (x *exchange) echo(m *extproc.ProcessingRequest) *extproc.ProcessingResponse {
 	through := func(request, duplex bool, b *extproc.HttpBody) *extproc.ProcessingResponse {
 		if duplex {

@@ -32,10 +32,9 @@ const (
 	spaceSubset    = "envoy.lb.subset_hint"
 )
 
-// mostNamed bounds the endpoints named for a request.
 const mostNamed = 3
 
-// request returns the HTTP request for a header, not nil even with an error.
+// The request is not nil even with an error.
 func (x *exchange) request(m *extproc.ProcessingRequest) (*http.Request, *api.Error) {
 	h := m.GetRequestHeaders()
 	pseudo, header := headersOf(h.GetHeaders())
@@ -102,7 +101,7 @@ func headersOf(m *core.HeaderMap) (pseudo map[string]string, h http.Header) {
 	return pseudo, h
 }
 
-// length returns the Content-Length; -1: unknown.
+// -1: unknown
 func length(h http.Header) int64 {
 	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
 		return n
@@ -110,10 +109,10 @@ func length(h http.Header) int64 {
 	return -1
 }
 
-// endpoints are addresses: ip:port, or an ip for all of its ports.
+// ip:port, or an ip for all of its ports.
 type endpoints []string
 
-// subset returns the endpoints that the gateway allows; not limited: all.
+// Not limited: the gateway allows all.
 func subset(m *extproc.ProcessingRequest) (list endpoints, limited bool) {
 	v, limited := m.GetMetadataContext().GetFilterMetadata()[spaceSubset].GetFields()[keySubset]
 	list = split(v.GetStringValue())
@@ -128,8 +127,7 @@ func (list endpoints) has(host string) bool {
 	return slices.Contains(list, host) || err == nil && slices.Contains(list, ip)
 }
 
-// front returns the activators that all requests go to: this one, if allowed, and other allowed ones. Empty:
-// requests go to instances, or none is allowed.
+// front returns the allowed activators, this one first. Empty: requests go to instances, or none is allowed.
 func (s *Server) front(m *extproc.ProcessingRequest) string {
 	list, limited := subset(m)
 	if s.cfg.Front == "" || !limited {
@@ -142,7 +140,6 @@ func (s *Server) front(m *extproc.ProcessingRequest) string {
 	return strings.Join(to[:min(len(to), mostNamed)], ",")
 }
 
-// split drops empty items.
 func split(v string) []string {
 	list := strings.Split(v, ",")
 	for i := range list {
@@ -169,13 +166,12 @@ func reachable(host string) bool {
 	return err == nil
 }
 
-// alarm calls a function once, at a set time.
 type alarm struct {
 	mu    sync.Mutex // guards timer
 	timer *time.Timer
 }
 
-// set replaces the earlier setting; zero: no call.
+// zero: no call
 func (a *alarm) set(t time.Time, f func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -204,21 +200,20 @@ func (u *upload) write(p []byte) {
 
 func (u *upload) done() { _ = u.to.Close() }
 
-// fail ends reading and writing of an incomplete body.
+// The body is incomplete.
 func (u *upload) fail(err error) {
 	u.deadline(time.Time{})
 	_ = u.to.CloseWithError(err)
 	_ = u.CloseWithError(err)
 }
 
-// deadline sets the deadline of reads; zero: none.
+// zero: none
 func (u *upload) deadline(t time.Time) {
 	u.alarm.set(t, func() { _ = u.to.CloseWithError(os.ErrDeadlineExceeded) })
 }
 
-// errSpent ends a request that the gateway can't send again.
+// The gateway can't send the request again.
 var errSpent = api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy,
 	"the instance did not take the request, or failed, and the gateway has sent it already: try again").WithRetryAfter(time.Second)
 
-// errNone refuses a request for which no endpoint is allowed.
 var errNone = api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "the gateway allows none of the pool's endpoints: try again").WithRetryAfter(time.Second)

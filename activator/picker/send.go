@@ -19,10 +19,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// chunk bounds the body in one message, in bytes: some gateways accept at most 64 KiB.
+// Some gateways accept at most 64 KiB in a message.
 const chunk = 62000
 
-// RoundTrip is for [forward.Via]: it tells the gateway the destination, and returns the instance's answer.
+// RoundTrip tells the gateway the destination, and returns the instance's answer.
 func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	via := forward.ViaOf(out.Context())
 	x.mu.Lock()
@@ -43,7 +43,7 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	}
 }
 
-// name names the instance and alternatives. The caller holds mu.
+// The caller holds mu.
 func (x *exchange) name(out *http.Request, via *forward.Via) error {
 	switch {
 	case x.named:
@@ -107,13 +107,13 @@ func (x *exchange) repeat(request bool, body io.Reader, end bool) error {
 	}
 }
 
-// answerBody is the body of an instance's answer. Closing it early cuts the answer; either way the request ends.
+// Closing answerBody early cuts the answer; either way the request ends.
 type answerBody struct {
 	io.ReadCloser
 
 	x    *exchange
-	left int64 // bytes; negative: unknown
-	over bool  // read to its end
+	left int64 // negative: unknown
+	over bool
 }
 
 // Read implements [io.Reader].
@@ -136,7 +136,6 @@ func (b *answerBody) Close() error {
 	return b.ReadCloser.Close() //nolint:wrapcheck // a pipe's
 }
 
-// told returns our headers for an instance.
 func told(h http.Header) (set []*core.HeaderValueOption) {
 	for name, values := range h {
 		if control.Reserved(name) || name == forward.HeaderID {
@@ -148,7 +147,7 @@ func told(h http.Header) (set []*core.HeaderValueOption) {
 	return set
 }
 
-// untold returns the headers to remove: those that only we may set, or that are for us.
+// Only we may set these, or they are for us.
 func untold(asked, told http.Header) (remove []string) {
 	for name := range asked {
 		if (control.Reserved(name) || control.Credential(name)) && told[name] == nil {

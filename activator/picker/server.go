@@ -28,11 +28,11 @@ import (
 
 // Config is a picker's configuration.
 type Config struct {
-	// Address is host:port; without a host on the loopback interface.
+	// Without a host on the loopback interface.
 	Address string `flag:"picker-address" help:"<host:port> at which it is the endpoint picker of an InferencePool; without a host on the loopback interface (default: it is none)"`
-	// Front is the ip:port of the activators, to which all requests go at once; empty: to instances.
+	// Front is where all requests go; empty: to instances.
 	Front string `flag:"picker-front" help:"<ip:port> that the endpoint picker sends all requests to, the activators' own (default: to instances)"`
-	// Cert and Key are PEM files, read for each connection; empty: self-signed.
+	// PEM files, read for each connection; empty: self-signed.
 	Cert string `flag:"picker-cert" help:"<file> with the endpoint picker's certificate (default: one of its own, which nobody has signed)"`
 	Key  string `flag:"picker-key" help:"<file> with the key of --picker-cert"`
 	// Plain disables TLS.
@@ -65,9 +65,8 @@ func (c Config) Validate() error {
 
 // Deps are a picker's dependencies.
 type Deps struct {
-	// Handler is an activator's handler.
 	Handler http.Handler
-	// Ready returns why no requests are accepted now; nil: they are.
+	// Ready returns why no requests are accepted now.
 	Ready func() error
 	// Logger may be nil.
 	Logger *slog.Logger
@@ -109,10 +108,9 @@ func (s *Server) Listen() (net.Listener, error) {
 	return l, nil
 }
 
-// maxHeader bounds a gateway's header, in bytes.
 const maxHeader = 256 << 10
 
-// Run serves gateways until ctx ends, then waits for running requests until hard ends. It closes l.
+// Run serves gateways until ctx ends, and running requests until hard ends. It closes l.
 func (s *Server) Run(ctx, hard context.Context, l net.Listener) error {
 	options := []grpc.ServerOption{
 		grpc.MaxHeaderListSize(maxHeader), grpc.ConnectionTimeout(10 * time.Second),
@@ -153,8 +151,8 @@ func (s *Server) Run(ctx, hard context.Context, l net.Listener) error {
 	return nil
 }
 
-// counted lets each stream find its connection, which idles between streams ([inbound.Limits]). A cancelled stream
-// is not counted: gateways end streams so.
+// counted lets each stream find its connection ([inbound.Limits]). A cancelled stream is not counted: gateways end
+// streams so.
 type counted struct {
 	credentials.TransportCredentials
 }

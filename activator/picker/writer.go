@@ -19,14 +19,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// writer turns the activator's answer into an immediate response or the instance's answer. It belongs to the
-// serving goroutine, except for its deadlines.
+// writer turns the activator's answer into an immediate response or the instance's. It belongs to the serving
+// goroutine, except for its deadlines.
 type writer struct {
 	x      *exchange
 	header http.Header
 	status int // 0: nothing was written
 	way    way
-	buf    bytes.Buffer // not sent yet
+	buf    bytes.Buffer
 	alarm  alarm
 }
 
@@ -52,10 +52,10 @@ func (w *writer) WriteHeader(code int) {
 	case got == nil:
 	case !w.x.mode.duplexOut():
 		w.way = nowhere
-	case !got.empty || got.status == code: // no body can be added to an answer without one
+	case !got.empty || got.status == code: // no body can be added
 		w.way = onward
 		set, remove := changed(got, code, w.header)
-		_ = w.x.send(headers(false, set, remove)) // the receiver notices the end of the stream
+		_ = w.x.send(headers(false, set, remove)) // the receiver notices an end
 	}
 }
 
@@ -75,7 +75,6 @@ func (w *writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// left reports whether no one waits for an answer.
 func (x *exchange) left() bool {
 	select {
 	case <-x.over:
@@ -101,17 +100,17 @@ func (w *writer) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline ends the stream if the gateway does not read until then.
+// SetWriteDeadline ends a stream that the gateway does not read.
 func (w *writer) SetWriteDeadline(t time.Time) error {
 	w.alarm.set(t, func() { w.x.end(status.Error(codes.DeadlineExceeded, "the answer was not read")) })
 	return nil
 }
 
-// finish sends the rest of the answer, and returns the stream's error.
+// finish returns the stream's error.
 func (w *writer) finish(aborted bool) error {
 	x := w.x
 	switch {
-	case x.isPassing(): // the gateway ends its own answer
+	case x.isPassing():
 		<-x.over
 		return nil
 	case x.left():
@@ -136,7 +135,7 @@ func (w *writer) finish(aborted bool) error {
 	return x.sendLocked(trailers(false))
 }
 
-// await waits for the end of the instance's answer, unless the activator has cut it.
+// await waits for the end of an answer that the activator has not cut.
 func (w *writer) await() {
 	if w.x.cut.Load() {
 		return
@@ -155,7 +154,7 @@ func (w *writer) whole() *extproc.ProcessingResponse {
 		Headers: &extproc.HeaderMutation{SetHeaders: set}, Body: w.buf.Bytes(), Details: "rouse"}}}
 }
 
-// changed returns the changes from the instance's header to the client's.
+// From the instance's header to the client's.
 func changed(got *answered, code int, to http.Header) (set []*core.HeaderValueOption, remove []string) {
 	if code != got.status {
 		set = append(set, header(":status", strconv.Itoa(code), false))

@@ -11,28 +11,28 @@ import (
 
 // Reasons for a choice, in order.
 const (
-	ByOnly    = "only"    // the only instance
-	ByWake    = "wake"    // woken for the request
-	ByPrefix  = "prefix"  // has cached at least half of the prompt
+	ByOnly    = "only"
+	ByWake    = "wake"
+	ByPrefix  = "prefix"  // at least half of the prompt is cached
 	BySession = "session" // the session prefers it
-	ByPrompt  = "prompt"  // no instance has cached the prompt, whose beginning prefers it
-	ByAdapter = "adapter" // has the adapter, with the smallest load
-	ByLoad    = "load"    // the smallest load
+	ByPrompt  = "prompt"  // the beginning of an unknown prompt prefers it
+	ByAdapter = "adapter" // the least busy one with the adapter
+	ByLoad    = "load"    // the least busy one
 )
 
-// SameWay is the difference up to which two round trips count as equal.
+// SameWay is how far two round trips may differ and count as equal.
 const SameWay = 20 * time.Millisecond
 
-// Want lists what a request prefers and requires. The zero value accepts any instance.
+// Want lists what a request prefers and requires. Zero accepts any instance.
 type Want struct {
 	Adapter api.ModelName
-	// Prefix is the beginning of the prompt.
+	// The beginning of the prompt.
 	Prefix Chain
-	// Session is the conversation or user to stay with; 0: none.
+	// Session is a conversation or user; 0: none.
 	Session uint64
-	// Only restricts the instances, by host and port; nil: all.
+	// Only restricts the instances, by host and port.
 	Only func(host string) bool
-	// FreeSlot excludes instances at which the request would wait.
+	// FreeSlot excludes waiting at an instance.
 	FreeSlot bool
 }
 
@@ -40,26 +40,23 @@ func (w Want) allows(i *Instance) bool { return w.Only == nil || w.Only(i.base.H
 
 const (
 	none = -1
-	// fresh is how long a report of a runtime's load counts.
+	// fresh is how long a report of load counts.
 	fresh = 10 * time.Second
-	// crowded is the used share of the KV memory from which it counts as load.
+	// crowded is the KV usage from which it counts as load.
 	crowded = 0.8
-	// aboveMean is how much busier than the mean a preferred instance may be.
+	// aboveMean bounds how much busier than the mean a preferred instance may be.
 	aboveMean = 1.25
 )
 
-// slack returns how many more requests than the least busy instance another may have and still be chosen for its
-// cache: a quarter of the slots, but 4 or half of them if that is more. With less, too many requests leave their
-// conversation.
+// slack returns how many more requests than the least busy instance another may have and be chosen for its cache: a
+// quarter of the slots, at least 4 or half of them. With less, many requests leave their conversation.
 func slack(slots int) float64 { return float64(max(slots/4, min(slots/2, 4), 1)) }
 
-// scratch is reused by the next pick.
 type scratch struct {
 	free       []candidate
 	near, seen places
 }
 
-// candidate is an instance that accepts a request, and its load.
 type candidate struct {
 	*Instance
 	load float64
@@ -68,14 +65,14 @@ type candidate struct {
 // Many reports whether a [Want] matters.
 func (s *Set) Many() bool { return len(s.all) > 1 }
 
-// Pick is [Set.PickFor] with an adapter only.
+// Pick is [Set.PickFor] for an adapter.
 func (s *Set) Pick(now time.Time, adapter api.ModelName) *Instance {
 	i, _ := s.PickFor(now, Want{Adapter: adapter}, nil)
 	return i
 }
 
-// PickFor reserves a slot of an instance that may accepts (nil: all), and returns it with the reason; nil: none.
-// [Set.Release] gives the slot back.
+// PickFor reserves a slot of an instance that may accepts, and returns the reason; nil: none. [Set.Release] gives
+// it back.
 func (s *Set) PickFor(now time.Time, w Want, may func(api.InstanceID) bool) (*Instance, api.Choice) {
 	free := s.free(now, w, may)
 	if len(free) == 0 {
@@ -95,7 +92,7 @@ func (s *Set) PickFor(now time.Time, w Want, may func(api.InstanceID) bool) (*In
 	return best, why
 }
 
-// Next returns up to n alternatives to i, the best first.
+// Next returns up to n alternatives to i.
 func (s *Set) Next(i *Instance, n int, now time.Time, w Want, may func(api.InstanceID) bool) (next []*Instance) {
 	free := slices.DeleteFunc(s.free(now, w, may), func(c candidate) bool { return c.Instance == i })
 	for len(next) < n && len(free) > 0 {
@@ -106,7 +103,7 @@ func (s *Set) Next(i *Instance, n int, now time.Time, w Want, may func(api.Insta
 	return next
 }
 
-// Move moves a slot of i to the instance at host, which served the request; nil: it is unknown.
+// Move moves a slot of i to the instance at host; nil: unknown.
 func (s *Set) Move(i *Instance, host string, now time.Time, w Want) *Instance {
 	at := slices.IndexFunc(s.all, func(o *Instance) bool { return o.base.Host == host })
 	if at < 0 {
@@ -120,8 +117,8 @@ func (s *Set) Move(i *Instance, host string, now time.Time, w Want) *Instance {
 	return s.all[at]
 }
 
-// free returns the instances with a free slot, or if there are none those at which the request may wait, in
-// rotation. The slice belongs to the scratch.
+// free returns, in rotation, the instances with a free slot, else those at which the request may wait. The slice
+// belongs to the scratch.
 func (s *Set) free(now time.Time, w Want, may func(api.InstanceID) bool) []candidate {
 	free := s.accepting(now, w, may, func(i *Instance) bool { return i.free(now) })
 	if len(free) == 0 {
@@ -171,7 +168,7 @@ func (s *Set) choose(free []candidate, w Want) (*Instance, api.Choice) {
 	return least.Instance, why
 }
 
-// nearest returns the instances with the shortest way, of these the cheapest that are not much busier.
+// nearest returns the instances with the shortest way, of these the cheapest not much busier.
 func (s *Set) nearest(free []candidate) []candidate {
 	if !s.apart {
 		return free
@@ -191,11 +188,9 @@ func (s *Set) nearest(free []candidate) []candidate {
 	return slices.DeleteFunc(free, func(c candidate) bool { return c.status.Cost > least })
 }
 
-// tokens estimates the tokens in the first blocks of a prompt.
 func tokens(blocks int) api.Tokens { return api.Tokens(bytesOf(blocks) / 4) }
 
-// fit returns the instances fit for an adapter, and the rank of the best. Those that have it go before those that
-// would load it, unless all are much busier.
+// fit returns the instances fit for an adapter and the best rank: unless all are much busier, those that have it.
 func fit(free []candidate, adapter api.ModelName) ([]candidate, int) {
 	most := 0
 	for _, i := range free {
@@ -212,7 +207,7 @@ func fit(free []candidate, adapter api.ModelName) ([]candidate, int) {
 	return slices.DeleteFunc(free, func(i candidate) bool { return i.has(adapter) < most }), most
 }
 
-// has returns 2 if an adapter is loaded or in use, 1 if it is on standby, otherwise 0.
+// 2: loaded or in use, 1: on standby
 func (i *Instance) has(adapter api.ModelName) int {
 	switch {
 	case i.using[adapter] > 0 || slices.Contains(i.status.Adapters, adapter):
@@ -223,8 +218,7 @@ func (i *Instance) has(adapter api.ModelName) int {
 	return 0
 }
 
-// busy returns the share of i's slots in use, by us and as its runtime reports by others, or the used share of a
-// crowded KV memory if that is greater.
+// busy returns the share of i's slots in use, or of a crowded KV memory if that is greater.
 func (i *Instance) busy(now time.Time) float64 {
 	if i.work == nil || now.Sub(i.reported) > fresh {
 		return float64(i.running) / float64(i.slots)
@@ -236,14 +230,12 @@ func (i *Instance) busy(now time.Time) float64 {
 	return load
 }
 
-// limit bounds the load of an instance chosen for another reason.
 type limit struct{ least, mean float64 }
 
 func (l limit) allows(c candidate) bool {
 	return c.load <= l.mean*aboveMean || c.load <= l.least+slack(c.slots)/float64(c.slots)
 }
 
-// spread returns the least loaded candidate and the limit.
 func spread(free []candidate) (candidate, limit) {
 	least, sum := free[0], 0.0
 	for _, c := range free {
@@ -255,9 +247,8 @@ func spread(free []candidate) (candidate, limit) {
 	return least, limit{least.load, sum / float64(len(free))}
 }
 
-// cached returns an allowed instance that has seen the most of a prompt, and how many blocks; nil: none has seen
-// half of it. Among several it prefers the session's, else the one that the rest of the prompt prefers, else the
-// least busy.
+// cached returns an allowed instance that has seen the most blocks of a prompt, if half of it. It prefers the
+// session's, else the one for the rest of the prompt, else the least busy.
 func (s *Set) cached(free []candidate, w Want, l limit) (*Instance, int) {
 	c := w.Prefix
 	if c.Len() == 0 {
@@ -286,7 +277,7 @@ func (s *Set) cached(free []candidate, w Want, l limit) (*Instance, int) {
 	return least.Instance, depth
 }
 
-// preferred returns the allowed candidate that a key prefers. The least busy one is always allowed.
+// The least busy candidate is always allowed.
 func preferred(free []candidate, key uint64, l limit) *Instance {
 	var best *Instance
 	most := uint64(0)
@@ -311,8 +302,7 @@ func (s *Set) learn(i *Instance, c Chain, now time.Time) {
 	s.index.Learn(c, i.place, now)
 }
 
-// lostCache reports whether a change of state has emptied an instance's cache: by a new process, or a sleep in
-// which it kept nothing.
+// A new process empties the cache, or a sleep in which nothing was kept.
 func lostCache(was, is api.InstanceStatus) bool {
 	if was.Restarts != is.Restarts || was.PID != is.PID {
 		return true
@@ -332,7 +322,7 @@ func kept(st api.InstanceStatus) bool {
 	return st.Load != nil && st.Load.CacheKnown && st.Load.Cached > 0
 }
 
-// usualPerToken is assumed before any prompt was counted, in bytes.
+// In bytes.
 const usualPerToken = 4
 
 // Count records the size and the tokens of a prompt.
@@ -345,8 +335,8 @@ func (s *Set) Count(bytes int, tokens api.Tokens) {
 	s.perToken = cmp.Or(s.perToken, each)
 }
 
-// trim removes the least recently used prompts of i that no longer fit into its reported cache. Those sent since
-// the last report may not be in the cache yet. It scans the whole index, so it waits for an eighth too much.
+// trim removes the oldest prompts of i that no longer fit into its cache, except those after the last report. It
+// scans the whole index, so it waits for an eighth too much.
 func (s *Set) trim(i *Instance, now time.Time) {
 	l := i.status.Load
 	if l == nil || !l.CacheKnown || i.place == none {
@@ -358,8 +348,7 @@ func (s *Set) trim(i *Instance, now time.Time) {
 	}
 }
 
-// correct applies the last report of i's work. The report is older than our count: only requests beyond our peak
-// since the last one are others'.
+// The report is older than our count: only requests beyond our peak since the last one are others'.
 func (i *Instance) correct(now time.Time) {
 	i.others, i.reported = 0, now
 	if l := i.status.Load; l != nil {
@@ -381,7 +370,7 @@ func (s *Set) Reserve(i *Instance, adapter api.ModelName) {
 	i.using[adapter]++
 }
 
-// Release gives back a slot that was reserved with adapter. i may have left the set.
+// Release gives back a slot reserved with adapter. i may have left the set.
 func (s *Set) Release(i *Instance, adapter api.ModelName) {
 	if i.running <= 0 {
 		panic("route: a slot was released twice")

@@ -13,18 +13,15 @@ import (
 )
 
 const (
-	// Per instance, in blocks: at least a million tokens.
+	// In blocks: at least a million tokens.
 	perPlace = 1 << 15
 	// About 22 MiB, and 2 MiB more for every 64 places.
 	maxBlocks = 1 << 18
-	// Nothing is recorded for further ones.
 	maxPlaces = 1 << 10
 )
 
-// places is a set: bit n of word n/64 is place n.
 type places []uint64
 
-// n must not be negative.
 func (p *places) Add(n int) {
 	for len(*p) <= n/64 {
 		*p = append(*p, 0)
@@ -32,40 +29,39 @@ func (p *places) Add(n int) {
 	(*p)[n/64] |= 1 << (n % 64)
 }
 
-// -1 is in no set.
 func (p places) Has(n int) bool { return n >= 0 && n/64 < len(p) && p[n/64]&(1<<(n%64)) != 0 }
 
 const noBlock int32 = -1
 
-// indexBlock is one block of text after a previous one. Those without followers, the ends, are in a list.
+// indexBlock is a block of text after another. Those without followers, the ends, are in a list.
 type indexBlock struct {
 	hash       uint64
 	salt       Salt
-	used       int64 // the second in which it was last learned, not before its followers
-	size       int32 // bytes of text
-	before     int32 // none: it is the first
+	used       int64 // a second, not before its followers'
+	size       int32
+	before     int32 // none: the first
 	followers  int32
-	prev, next int32 // in the list of ends
+	prev, next int32
 }
 
-// prefixIndex records which chains were sent to the places of one function. The zero value is empty.
+// prefixIndex records which chains were sent where. The zero value is empty.
 type prefixIndex struct {
 	limit  int // in blocks
 	byHash map[uint64]int32
 	blocks []indexBlock
-	// The places that have seen each block, words of them per block.
+	// Words of places for each block.
 	seen   []uint64
 	words  int
 	places places
-	sizes  []int // bytes of text by place
-	now    int64 // the latest second of a block
+	sizes  []int // bytes by place
+	now    int64
 	n      int
 	unused []int32
 	// Ends, most recently used first.
 	newest, oldest int32
 }
 
-// Place allocates a place; -1: there are too many.
+// -1: there are too many
 func (x *prefixIndex) Place() int {
 	for n := range maxPlaces {
 		if !x.places.Has(n) {
@@ -81,7 +77,7 @@ func (x *prefixIndex) Place() int {
 	return -1
 }
 
-// Forget forgets the blocks of a place, which stays allocated.
+// The place stays allocated.
 func (x *prefixIndex) Forget(n int) {
 	if n < 0 || n/64 >= x.words {
 		return
@@ -92,7 +88,7 @@ func (x *prefixIndex) Forget(n int) {
 	x.sizes[n] = 0
 }
 
-// Size returns the recorded bytes of a place.
+// In bytes.
 func (x *prefixIndex) Size(n int) int {
 	if n < 0 || n >= len(x.sizes) {
 		return 0
@@ -100,8 +96,8 @@ func (x *prefixIndex) Size(n int) int {
 	return x.sizes[n]
 }
 
-// Trim forgets the least recently used blocks of place n until at most most bytes are left, except those used after
-// since. It scans all blocks. Use by another place counts too.
+// Trim forgets the least recently used blocks of place n, except those used after since, until most bytes are left.
+// It scans all blocks; use by other places counts.
 func (x *prefixIndex) Trim(n, most int, since time.Time) {
 	if x.Size(n) <= most {
 		return
@@ -114,7 +110,7 @@ func (x *prefixIndex) Trim(n, most int, since time.Time) {
 		}
 	}
 	slices.SortFunc(uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
-	until := int64(math.MinInt64) // in whole seconds, so that no block goes without its followers
+	until := int64(math.MinInt64) // whole seconds: no block goes without its followers
 	for k, size := 0, x.sizes[n]; k < len(uses) && uses[k].at < since.Unix(); k++ {
 		if uses[k].at != until && size <= most {
 			break
@@ -152,8 +148,7 @@ func (x *prefixIndex) Remove(n int) {
 
 func (x *prefixIndex) Len() int { return len(x.byHash) }
 
-// Find returns the length in blocks of the longest prefix of c that any of some places has seen, and which of them
-// have, appended to into[:0].
+// Find returns the length in blocks of the longest prefix that some places have seen, and which have, in into[:0].
 func (x *prefixIndex) Find(c Chain, among places, into places) (depth int, seen places) {
 	depth = x.deepest(c, func(b int32) bool {
 		for w, word := range x.seenBy(b) {
@@ -182,8 +177,7 @@ func (x *prefixIndex) Seen(c Chain) int {
 	})
 }
 
-// deepest returns, by binary search, the number of the last block of c for which holds is true; it must be true for
-// all before.
+// deepest returns the last block of c for which holds, by binary search: it must hold for all before.
 func (x *prefixIndex) deepest(c Chain, holds func(int32) bool) int {
 	low, high := 0, len(c.blocks) // the result is between low and high
 	for low < high {
@@ -210,7 +204,6 @@ func (x *prefixIndex) seenBy(b int32) places {
 	return x.seen[int(b)*x.words:][:x.words]
 }
 
-// Learn records that c was sent to place n.
 func (x *prefixIndex) Learn(c Chain, n int, now time.Time) {
 	if !x.places.Has(n) || len(c.blocks) == 0 {
 		return
@@ -240,7 +233,7 @@ func (x *prefixIndex) Learn(c Chain, n int, now time.Time) {
 	}
 }
 
-// Unlearn undoes Learn for place n, except for what c shares with others.
+// Unlearn undoes Learn, except for what c shares with others.
 func (x *prefixIndex) Unlearn(c Chain, n int) {
 	followers := int32(0)
 	for k := x.deepest(c, func(b int32) bool { return x.seenBy(b).Has(n) }); k > 0; k-- {
@@ -261,8 +254,8 @@ func (x *prefixIndex) see(b int32, n int) {
 	}
 }
 
-// add appends a block to the one before it. It returns noBlock if another prompt has its hash, or if only its own
-// predecessors could be dropped.
+// add appends a block. It returns noBlock if another prompt has its hash, or if only its own predecessors could be
+// dropped.
 func (x *prefixIndex) add(b indexBlock) int32 {
 	if _, taken := x.byHash[b.hash]; taken {
 		return noBlock
@@ -294,7 +287,6 @@ func (x *prefixIndex) add(b indexBlock) int32 {
 	return at
 }
 
-// drop removes an end.
 func (x *prefixIndex) drop(b int32) {
 	x.unlink(b)
 	for w, word := range x.seenBy(b) {
@@ -331,7 +323,7 @@ func (x *prefixIndex) push(b int32) {
 	x.newest = b
 }
 
-// Blocks outside of the list are left alone.
+// Blocks outside of the list stay.
 func (x *prefixIndex) unlink(b int32) {
 	prev, next := x.blocks[b].prev, x.blocks[b].next
 	switch {
@@ -350,7 +342,6 @@ func (x *prefixIndex) unlink(b int32) {
 	x.blocks[b].prev, x.blocks[b].next = noBlock, noBlock
 }
 
-// widen makes room for more words of places.
 func (x *prefixIndex) widen(words int) {
 	if x.byHash == nil {
 		x.byHash = make(map[uint64]int32)
@@ -369,17 +360,15 @@ func (x *prefixIndex) widen(words int) {
 	x.seen, x.words = wide, words
 }
 
-// Sizes of blocks, in bytes. In a long prompt, the exact place of a difference matters less.
+// Sizes in bytes. In a long prompt, the exact place of a difference matters less.
 const (
-	shortBlock = 128 // about 32 tokens, two blocks of vLLM's
-	longBlock  = 1024
-	// How many short blocks come first.
+	shortBlock  = 128 // about 32 tokens, two blocks of vLLM's
+	longBlock   = 1024
 	shortBlocks = 512
-	// maxChain is about 150,000 tokens; text beyond does not matter.
+	// About 150,000 tokens; text beyond does not matter.
 	maxChain = 1024
 )
 
-// n counts from 0.
 func sizeOf(n int) int {
 	if n < shortBlocks {
 		return shortBlock
@@ -387,13 +376,12 @@ func sizeOf(n int) int {
 	return longBlock
 }
 
-// bytesOf returns about how much text n blocks have.
 func bytesOf(n int) int { return min(n, shortBlocks)*shortBlock + max(0, n-shortBlocks)*longBlock }
 
 // Salt separates the caches of requests.
 type Salt uint64
 
-// SaltOf returns the salt for names that separate caches: tenants, adapters, clients' own salts.
+// SaltOf returns the salt for names: tenants, adapters, clients' salts.
 func SaltOf(names ...string) Salt {
 	h := sha256.New()
 	var size [8]byte
@@ -405,15 +393,14 @@ func SaltOf(names ...string) Salt {
 	return Salt(binary.LittleEndian.Uint64(h.Sum(nil)))
 }
 
-// Chain is the prefix of one request, as hashes. It is immutable.
+// Chain is a request's prefix, as hashes. It is immutable.
 type Chain struct {
 	salt   Salt
 	blocks []uint64
 }
 
-// ChainOf returns the chain of a request's parts in the order in which they are rendered. A request that continues
-// another repeats all parts but the last, which grows: of that, the incomplete last block is left out, and the last
-// byte, which is a bracket or quote.
+// ChainOf returns the chain of a request's parts as rendered. A request that continues another repeats all parts
+// but the last: of that, the incomplete block and the last byte, a bracket or quote, are left out.
 func ChainOf(salt Salt, parts ...[]byte) Chain {
 	parts = trim(parts)
 	n := 0
@@ -441,7 +428,6 @@ func ChainOf(salt Salt, parts ...[]byte) Chain {
 	return c
 }
 
-// trim removes empty parts at the end, and the last byte.
 func trim(parts [][]byte) [][]byte {
 	for len(parts) > 0 && len(parts[len(parts)-1]) == 0 {
 		parts = parts[:len(parts)-1]
@@ -455,11 +441,10 @@ func trim(parts [][]byte) [][]byte {
 	return out
 }
 
-// Len returns the number of blocks.
 func (c Chain) Len() int { return len(c.blocks) }
 
-// Key returns a number by which activators send a request to the same place without knowing earlier ones: the hash
-// of its first block after the seen ones, since many requests share those. 0: c has no block.
+// Key returns the hash of the first block after the seen ones, by which activators agree on a place. 0: c has no
+// block.
 func (c Chain) Key(seen int) uint64 {
 	if len(c.blocks) == 0 {
 		return 0
@@ -467,14 +452,14 @@ func (c Chain) Key(seen int) uint64 {
 	return c.blocks[min(seen, len(c.blocks)-1)]
 }
 
-// mix is the last step of splitmix64.
+// The last step of splitmix64.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
 
-// prefers returns how much key prefers a place (rendezvous hashing): if a place is removed only its keys move.
+// Rendezvous hashing: if a place is removed only its keys move.
 func prefers(key, place uint64) uint64 { return mix(key ^ mix(place)) }
 
 // Hash returns the hash of a name, for [prefers].

@@ -1,24 +1,19 @@
-// Package route tracks the instances of one function and picks one for each request, by the requests that this
-// activator has sent and not seen finish, and by instances' reports of their load while these are fresh. The rule
-// of [Set.PickFor]:
+// Package route tracks the instances of one function and picks one for each request. It counts the requests of this
+// activator, and others' by fresh reports of load. The rule of [Set.PickFor]:
 //
-//  1. Only instances that are awake, have a free slot and are not avoided.
-//  2. Of these, those that have the adapter or run requests for it, if any.
-//  3. Of these, those in the nearest cluster, and among them the cheapest that are not much busier.
-//  4. Of these, the one that has seen most of the prompt, if that is half of it and the instance is not much busier
-//     ([slack]).
-//  5. Otherwise the one that the session prefers, else the beginning of the prompt, if it is not much busier. The
-//     preference is a hash: several activators agree.
-//  6. Otherwise the one with the smallest share of its slots in use. Ties rotate.
+//  1. Instances that are awake, have a free slot and are not avoided.
+//  2. Of these, those that have the adapter, if any.
+//  3. Of these, the nearest, and among them the cheapest not much busier.
+//  4. Of these, the one that has seen most of the prompt, if half of it, unless it is much busier ([slack]).
+//  5. Otherwise the one that the session prefers, else the prompt, by a hash: several activators agree.
+//  6. Otherwise the least busy. Ties rotate.
 //
 // An instance that gave a request back is avoided until its next report, or for a short, growing time.
 //
-// A [Chain] describes a prompt: its text (system, tools, messages), as the client wrote it, is cut into blocks, and
-// each block's hash covers all before it and a [Salt], which separates owners of caches. A [prefixIndex] records
-// which blocks were sent where. An instance that has seen a block has seen those before it, so a binary search
-// finds the longest known prefix. It is an estimate without the requests of other activators, and holds no text.
+// A [Chain] describes a prompt: its text is cut into blocks, whose hashes cover all before and a [Salt], which
+// separates owners of caches. A [prefixIndex] records which blocks were sent where.
 //
-// A Set is not safe for concurrent use: its owner's mutex guards it.
+// A Set's owner guards it with a mutex.
 package route
 
 import (
@@ -37,33 +32,32 @@ const (
 	avoidMost  = 2 * time.Second
 )
 
-// keepTombstone is how late a report of a removed instance can come.
+// How late a report of a removed instance can come.
 const keepTombstone = 10 * time.Second
 
-// Instance is one instance. Its ID and address are constant while a request holds a slot; the rest belongs to the
-// [Set].
+// Instance is one instance. Its ID and address are constant while a request holds a slot.
 type Instance struct {
 	ID api.InstanceID
 
-	// Each pick reads the first fields: they take two cache lines.
+	// Each pick reads the first fields: two cache lines.
 	running  int
 	slots    int
-	others   int       // others' requests, by its last report
-	ready    bool      // by its last report
-	retired  bool      // see [Set.Retire]
-	shared   time.Time // until then others' requests are taken to wait for its slots
-	avoid    time.Time // not picked before
-	work     *api.Load // by its last report
+	others   int
+	ready    bool
+	retired  bool
+	shared   time.Time // others' requests wait for its slots
+	avoid    time.Time
+	work     *api.Load
 	reported time.Time
-	place    int    // in the index; none: not in it
-	hash     uint64 // of the ID
+	place    int
+	hash     uint64
 
 	status  api.InstanceStatus
 	base    *url.URL
-	backoff time.Duration         // the last avoidance
-	refusal string                // what caused it
-	using   map[api.ModelName]int // slots in use
-	peak    int                   // slots in use since the last report
+	backoff time.Duration
+	refusal string
+	using   map[api.ModelName]int
+	peak    int // since the last report
 }
 
 func (i *Instance) takes() bool { return i.ready && !i.retired }
@@ -77,18 +71,18 @@ func (i *Instance) Base() *url.URL { return i.base }
 // Status returns the last report.
 func (i *Instance) Status() api.InstanceStatus { return i.status }
 
-// Running returns the number of slots in use.
+// Running returns the slots in use.
 func (i *Instance) Running() int { return i.running }
 
 // Set holds the instances of one function.
 type Set struct {
-	slots      int // of an instance that reports none
+	slots      int // if not reported
 	all        []*Instance
 	turn       int
-	apart      bool // some are in other clusters
+	apart      bool // in several clusters
 	tombstones tombstone.Set
 	index      prefixIndex
-	perToken   float64 // bytes of a prompt per token; 0: unknown
+	perToken   float64 // bytes
 	scratch    scratch
 }
 
@@ -107,7 +101,7 @@ func (s *Set) slotsOf(st api.InstanceStatus) int {
 	return max(s.slots, 1)
 }
 
-// Observe applies a report; false: it is outdated or has no usable endpoint.
+// Observe applies a report; false: it is outdated or useless.
 func (s *Set) Observe(st api.InstanceStatus, now time.Time) bool {
 	at := slices.IndexFunc(s.all, func(i *Instance) bool { return i.ID == st.Instance })
 	if st.State == api.Gone {
@@ -141,7 +135,7 @@ func (s *Set) Observe(st api.InstanceStatus, now time.Time) bool {
 	return true
 }
 
-// remove removes the instance at index at (-1: unknown), so that no late report brings it back.
+// No late report brings the instance at index at (-1: unknown) back.
 func (s *Set) remove(st api.InstanceStatus, at int, now time.Time) {
 	seq := st.Seq
 	if at >= 0 {
@@ -157,11 +151,9 @@ func (i *Instance) free(now time.Time) bool {
 	return i.takes() && i.running < i.places() && !i.avoided(now)
 }
 
-// places returns how many requests i runs at once.
 func (i *Instance) places() int { return i.slots - i.status.Waits }
 
-// queues reports whether i accepts a request that waits there: a cluster as many as it reports, an instance as many
-// as it has slots if other activators' requests wait for these too.
+// A request may wait at a cluster, as reported, or at an instance that others' requests wait for too.
 func (i *Instance) queues(now time.Time, w Want) bool {
 	most := i.slots
 	if i.status.Waits == 0 && now.Before(i.shared) {
@@ -172,7 +164,7 @@ func (i *Instance) queues(now time.Time, w Want) bool {
 
 const sharedFor = 2 * time.Second
 
-// Shared records that a request had to wait for a slot of i: other activators use it.
+// Shared records that other activators use i.
 func (s *Set) Shared(i *Instance, now time.Time) { i.shared = now.Add(sharedFor) }
 
 // FreeFor reports whether [Set.PickFor] would find an instance.
@@ -182,7 +174,7 @@ func (s *Set) FreeFor(now time.Time, w Want, may func(api.InstanceID) bool) bool
 	})
 }
 
-// Free returns the number of free slots of instances that accept requests.
+// Free returns the free slots of instances that accept requests.
 func (s *Set) Free(now time.Time) (n int) {
 	for _, i := range s.all {
 		if i.takes() && !i.avoided(now) {
@@ -192,7 +184,7 @@ func (s *Set) Free(now time.Time) (n int) {
 	return n
 }
 
-// Capacity returns the number of slots of instances that accept requests.
+// Capacity returns the slots of instances that accept requests.
 func (s *Set) Capacity(now time.Time) (n int) {
 	for _, i := range s.all {
 		if i.takes() && !i.avoided(now) {
@@ -202,10 +194,10 @@ func (s *Set) Capacity(now time.Time) (n int) {
 	return n
 }
 
-// Avoid records that i gave a request back with code. It returns when i may be picked again.
+// Avoid records that i gave a request back. It returns when i may be picked again.
 func (s *Set) Avoid(i *Instance, code string, now time.Time) time.Time {
 	i.refusal = code
-	if now.Before(i.avoid) { // requests sent at the same time come back too
+	if now.Before(i.avoid) { // sent at the same time
 		return i.avoid
 	}
 	if i.backoff = min(max(2*i.backoff, avoidFirst), avoidMost); code == api.CodeMoved {
@@ -215,7 +207,7 @@ func (s *Set) Avoid(i *Instance, code string, now time.Time) time.Time {
 	return i.avoid
 }
 
-// NextTry returns when the first avoided instance may be picked again; zero: none is avoided.
+// NextTry returns when the first avoided instance may be picked; zero: none is avoided.
 func (s *Set) NextTry(now time.Time) time.Time {
 	var first time.Time
 	for _, i := range s.all {
@@ -226,21 +218,20 @@ func (s *Set) NextTry(now time.Time) time.Time {
 	return first
 }
 
-// Served records that i answered: it is no longer avoided.
+// Served ends i's avoidance.
 func (s *Set) Served(i *Instance) { i.backoff, i.avoid = 0, time.Time{} }
 
-// Awake reports whether an instance is awake. An avoided one counts only if it was busy or a request gave way
-// there.
+// Awake reports whether an instance is awake. An avoided one counts if it was busy or a request gave way there.
 func (s *Set) Awake(now time.Time) bool { return s.AwakeFor(now, Want{}) }
 
-// AwakeFor is [Set.Awake] among the instances that w allows.
+// AwakeFor is [Set.Awake] among those that w allows.
 func (s *Set) AwakeFor(now time.Time, w Want) bool {
 	return slices.ContainsFunc(s.all, func(i *Instance) bool {
 		return i.takes() && w.allows(i) && (!i.avoided(now) || i.refusal == api.CodeBusy || i.refusal == api.CodeMoved)
 	})
 }
 
-// May reports whether w allows some instance, and all. Those without an address are ignored.
+// May reports whether w allows some instance, and all.
 func (s *Set) May(w Want) (some, all bool) {
 	all = true
 	for _, i := range s.all {
@@ -253,9 +244,8 @@ func (s *Set) May(w Want) (some, all bool) {
 	return some, all
 }
 
-// Asleep returns the instances that w allows and that sleep, by a report or a later refusal: the lightest sleep
-// first, then those that kept half of w's prompt, then the one that its session prefers. kept is about how many
-// more tokens the first one has kept than another.
+// Asleep returns sleepers that w allows: by sleep level, kept prompt, session. kept is about how many more tokens
+// the first one has than another.
 func (s *Set) Asleep(now time.Time, w Want) (all []*Instance, kept api.Tokens) {
 	for _, i := range s.all {
 		if !i.retired && w.allows(i) && (i.status.State == api.Asleep || i.avoided(now) && i.refusal == api.CodeAsleep) {
@@ -281,8 +271,7 @@ func (s *Set) Asleep(now time.Time, w Want) (all []*Instance, kept api.Tokens) {
 	return all, 0
 }
 
-// keptBy returns how many blocks of a prompt sleepers have kept: for each sleep level those with the most, if that
-// is half of the prompt.
+// keptBy returns the kept blocks of a prompt: by sleep level the most, if half.
 func (s *Set) keptBy(sleepers []*Instance, w Want) map[*Instance]int {
 	if w.Prefix.Len() == 0 {
 		return nil
@@ -308,29 +297,29 @@ func (s *Set) keptBy(sleepers []*Instance, w Want) map[*Instance]int {
 	return known
 }
 
-// Sent records that w's prompt goes to i without a pick.
+// Sent records a prompt that goes to i without a pick.
 func (s *Set) Sent(i *Instance, w Want, now time.Time) {
 	if s.Many() {
 		s.learn(i, w.Prefix, now)
 	}
 }
 
-// Retire stops requests to the present instances, whatever they report.
+// Retire stops requests to the present instances.
 func (s *Set) Retire() {
 	for _, i := range s.all {
 		i.retired = true
 	}
 }
 
-// All returns the instances, in no order. The slice belongs to the set.
+// All returns the set's own slice.
 func (s *Set) All() []*Instance { return s.all }
 
 var rank = map[api.State]int{api.Awake: 5, api.Starting: 4, api.Draining: 3, api.Asleep: 2, api.Unhealthy: 1}
 
-// Sooner reports whether an instance in state a accepts a request sooner than one in state b.
+// Sooner compares how soon instances in states a and b accept a request.
 func Sooner(a, b api.State) bool { return rank[a] > rank[b] }
 
-// Best returns the report of the instance that accepts a request soonest; false: there is none.
+// Best returns the report of the instance that accepts a request soonest.
 func (s *Set) Best() (st api.InstanceStatus, ok bool) {
 	for _, i := range s.all {
 		if !ok || rank[i.status.State] > rank[st.State] {

@@ -1,19 +1,16 @@
-// Package share makes the activators of one cluster count their clients' use together, so that a limit is one limit
-// and a client has one turn at all of them. Each tells each other its use as differences: of accounts ([control.Use])
-// and of clients of functions ([control.ClientUse]).
+// Package share makes the activators of one cluster count their clients' use together: each tells each other its
+// use of accounts ([control.Use]) and of clients ([control.ClientUse]), as differences.
 //
 //  1. A difference is added to what the others do not know ([Share.Used], [Share.Served]).
-//  2. Within [Every], or at once if a limit is nearly used up ([Share.Ask]), it is sealed into a numbered part, sent
-//     with all unacknowledged ones. The answer carries the use there.
-//  3. The receiver applies only parts with a higher number than the last: nothing counts twice, and a lost message is
-//     repeated.
+//  2. Within [Every], or at once ([Share.Ask]), it is sealed into a numbered part, sent with all unacknowledged
+//     ones. The answer carries the use there.
+//  3. The receiver applies only parts with a higher number than the last.
 //
-// A new activator asks the others for earlier use, but does not wait for unreachable ones. Parts for these are kept,
-// within bounds, until they are back or gone. Limits are exact while the activators reach each other: each may use an
-// equal part of the rest before the others know of it.
+// A new activator asks for earlier use. Parts for unreachable ones are kept, within bounds. Limits are exact while
+// activators reach each other: each may use an equal part of the rest before the others know.
 //
-// Front doors share too. While one can't be reached, each admits only its part of each limit ([Share.Among]). A front
-// door is not trusted: it can give back only use that it has reported.
+// Front doors share too. While one can't be reached, each admits only its part ([Share.Among]). A front door can
+// give back only use that it has reported.
 package share
 
 import (
@@ -31,36 +28,32 @@ import (
 )
 
 const (
-	// Every is how long a difference may wait to be sent with others.
+	// Every is how long a difference may wait.
 	Every = 100 * time.Millisecond
-	// AskFor bounds a request's wait for another activator; callFor, until one has reported earlier use.
-	AskFor = 250 * time.Millisecond
-	// callFor bounds one exchange, retryAfter is the pause after a failed one.
+	// AskFor bounds a request's wait; callFor, until earlier use is known.
+	AskFor     = 250 * time.Millisecond
 	callFor    = 2 * time.Second
 	retryAfter = time.Second
-	// runsFor is how long requests at a front door count after the last exchange with it.
+	// How long requests at an unreachable front door count.
 	runsFor = time.Minute
 )
 
 const (
-	// mostParts bounds the unacknowledged parts. A peer that sends so many may have more.
-	mostParts = 8
-	// mostAccounts bounds the accounts remembered of a peer.
+	// Unacknowledged. A peer that sends so many may have more.
+	mostParts    = 8
 	mostAccounts = 100_000
-	// mostClients bounds the clients in a part; of more, only the turns here count.
+	// In a part; of more, only the turns here count.
 	mostClients = 10_000
-	// MaxMessage bounds a message, in bytes.
+	// MaxMessage is in bytes.
 	MaxMessage = 16 << 20
 )
 
 // Accounts hold the use elsewhere. The methods do not block.
 type Accounts interface {
-	// Learn records use at another activator; late: a part may have been refilled since.
+	// late: a part may have been refilled since.
 	Learn(account string, u control.Use, late bool)
-	// All returns the use of accounts with limits, Budgets of days and months.
 	All() map[string]control.Use
 	Budgets() map[string]control.Budget
-	// LearnBudget raises the use of a day and month to what another activator knows.
 	LearnBudget(account string, b control.Budget)
 }
 
@@ -69,14 +62,14 @@ type Queues interface {
 	ServedElsewhere(u control.ClientUse)
 }
 
-// Caller calls another activator; a *control.Client is one.
+// Caller is a *control.Client.
 type Caller interface {
 	Call(ctx context.Context, method string, e api.Endpoint, path string, in, out any, most int64) error
 }
 
 // Activator is another activator of the cluster, or front door.
 type Activator struct {
-	Name     string // of the pod, or as declared
+	Name     string
 	Endpoint api.Endpoint
 }
 
@@ -90,7 +83,7 @@ type Share struct {
 	log       *slog.Logger
 	alone     atomic.Bool
 
-	// taking is held while a message is applied: when Take returns, all earlier ones count. It is locked before mu.
+	// Held while a message is applied: after Take all earlier ones count. It is locked before mu.
 	taking sync.Mutex
 
 	mu    sync.Mutex // guards the fields below and the peers; not held while accounts, queues or caller are called
@@ -98,26 +91,25 @@ type Share struct {
 	ended bool
 	loops sync.WaitGroup
 	peers map[string]*peer
-	// Counts messages that came while this front door reached all others.
+	// Counts messages that came while all front doors were reached.
 	period uint64
-	// The earlier use that others reported, by account: the most that one knows.
+	// By account: the most that one peer knows.
 	before map[string]control.Use
-	// Requests that run here, by account.
+	// By account.
 	running map[string]float64
 }
 
-// New returns the share of an activator, alone until [Share.Set]. run identifies its process; doors: the others are
-// front doors.
+// New returns the share of a process, alone until [Share.Set]; doors: of front doors.
 func New(name, run string, doors bool, caller Caller, log *slog.Logger) *Share {
 	s := &Share{name: name, run: run, doors: doors, caller: caller, log: log, period: 1, peers: map[string]*peer{}, before: map[string]control.Use{}, running: map[string]float64{}}
 	s.alone.Store(true)
 	return s
 }
 
-// Tell sets the receivers of the use elsewhere. Call it before Run and Take.
+// Tell is called before Run and Take.
 func (s *Share) Tell(a Accounts, q Queues) { s.accounts, s.queues = a, q }
 
-// Run exchanges use until ctx ends, and returns nil. It runs once.
+// Run exchanges use until ctx ends. It runs once.
 func (s *Share) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.ctx = ctx
@@ -133,7 +125,7 @@ func (s *Share) Run(ctx context.Context) error {
 	return nil
 }
 
-// start runs p's loop while Run runs. The caller holds mu.
+// The caller holds mu.
 func (s *Share) start(p *peer) {
 	if s.ctx == nil || s.ended {
 		return
@@ -211,8 +203,7 @@ func (s *Share) Served(u control.ClientUse) {
 	}
 }
 
-// Among is as in package keys' Others. unknown counts reachable peers only, or all front doors. apart changes each
-// time that this one has reached all others.
+// Among is as in package keys' Others. apart changes each time that this one has reached all others.
 func (s *Share) Among(account string) (n int, unknown control.Use, known bool, apart uint64) {
 	if s.alone.Load() {
 		return 1, control.Use{}, true, 0
@@ -235,8 +226,8 @@ func (s *Share) Among(account string) (n int, unknown control.Use, known bool, a
 	return len(s.peers) + 1, unknown, known, apart
 }
 
-// Ask is as in package keys' Others. It does not wait for unreachable peers, and at most [AskFor], or callFor if
-// none has reported earlier use. false: a front door has not answered, or is apart from another.
+// Ask is as in package keys' Others, within [AskFor]. It does not wait for unreachable peers; false: a front door
+// is apart.
 func (s *Share) Ask(ctx context.Context) bool {
 	s.mu.Lock()
 	now, most := time.Now(), callFor
@@ -292,12 +283,12 @@ func (s *Share) Serve(w http.ResponseWriter, r *http.Request, proven map[string]
 	}
 }
 
-// Take applies the message of another activator. The answer carries the use here.
+// Take applies another activator's message, and answers with the use here.
 func (s *Share) Take(m control.UsageMessage) control.UsageMessage {
 	s.receive(m)
 	s.mu.Lock()
 	p := s.peers[m.From]
-	if p == nil { // Kubernetes has not reported it yet
+	if p == nil { // not reported by Kubernetes yet
 		s.mu.Unlock()
 		return control.UsageMessage{From: s.name, Run: s.run}
 	}
@@ -350,7 +341,7 @@ func (s *Share) receive(m control.UsageMessage) {
 			s.before[account] = known.Max(u)
 			more := s.before[account].Minus(known)
 			more.Running = u.Running
-			learned = append(learned, lesson{account, more, s.doors}) // a front door has admitted its part before it met the others
+			learned = append(learned, lesson{account, more, s.doors}) // it has admitted its part before it met the others
 		}
 	}
 	if m.Meet { // it takes no parts yet
@@ -360,7 +351,7 @@ func (s *Share) receive(m control.UsageMessage) {
 		s.period++
 	}
 	var clients []control.ClientUse
-	if !p.meets { // else its parts are not yet all in All: it repeats them
+	if !p.meets { // else All has not all of its parts: it repeats them
 		clients = p.take(m.Parts, &learned)
 	}
 	s.mu.Unlock()
