@@ -49,8 +49,7 @@ func ParseEndpoint(s string) (Endpoint, error) {
 	return e, CheckEndpoint(e)
 }
 
-// ParseListen is [ParseEndpoint] for a listening address. The port must be a number; 0 lets the system choose.
-// Without a host it means all addresses.
+// ParseListen is [ParseEndpoint] for listening: the port is a number, 0 is any, and no host means all addresses.
 func ParseListen(s string) (Endpoint, error) {
 	e, err := ParseEndpoint(s)
 	if err != nil {
@@ -92,7 +91,7 @@ func (e Endpoint) Network() (network, address string) {
 	return "tcp", strings.TrimSuffix(address, "/")
 }
 
-// URL returns the URL of path at e. A Unix socket's path is encoded in its host, which [NewTransport] decodes.
+// URL returns the URL of path at e. A Unix socket's host encodes its path, for [NewTransport].
 func (e Endpoint) URL(path string) string {
 	if socket, found := e.Socket(); found {
 		return "http://" + encodeSocket(socket) + path
@@ -111,7 +110,7 @@ func decodeSocket(host string) (string, bool) {
 	return string(path), found && err == nil
 }
 
-// Unreached returns the cause of an error of [http.Client], without the URL, which may have a placeholder host.
+// Unreached returns the cause of an error of [http.Client], without the URL.
 func Unreached(err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) {
@@ -120,11 +119,10 @@ func Unreached(err error) error {
 	return err
 }
 
-// MaxAnswerHeader is the largest response header that any part reads.
+// MaxAnswerHeader bounds the response header that any part reads.
 const MaxAnswerHeader = 256 * KiB
 
-// NewTransport returns a transport that reaches every [Endpoint.URL], without proxy and compression, and keeps up
-// to idlePerHost idle connections to each.
+// NewTransport returns a transport for every [Endpoint.URL], without proxy and compression.
 func NewTransport(idlePerHost int) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
@@ -145,7 +143,7 @@ func NewTransport(idlePerHost int) *http.Transport {
 	}
 }
 
-// WriteErrorTo is [WriteError] in the shape that clients of r's path expect.
+// WriteErrorTo is [WriteError] in the shape for r's path.
 func WriteErrorTo(w http.ResponseWriter, r *http.Request, err error) {
 	e := AsError(err)
 	e.write(w, append(bytes.TrimSpace(e.Body(ShapeOf(r.URL.Path))), '\n'))
@@ -196,14 +194,13 @@ func (e *Error) SSE() []byte {
 	return append(append([]byte("data: "), e.Body(ShapeOpenAI)...), '\n', '\n')
 }
 
-// messagesTypes are Anthropic's error classes where they differ from OpenAI's.
 var messagesTypes = map[int]string{
 	http.StatusConflict:              "invalid_request_error",
 	http.StatusRequestEntityTooLarge: "request_too_large",
 	http.StatusServiceUnavailable:    "overloaded_error",
 }
 
-// Messages returns e as an error body of Anthropic's API.
+// Messages returns e as Anthropic's error body.
 func (e *Error) Messages() []byte {
 	type detail struct {
 		Type    string `json:"type"`
@@ -217,8 +214,8 @@ func (e *Error) Messages() []byte {
 	return body
 }
 
-// ResponsesEvent returns e as an "error" event of OpenAI's Responses API; next is its sequence number. OpenAI's
-// client libraries read the object "error".
+// ResponsesEvent returns e as an "error" event of OpenAI's Responses API with a sequence number. Its client
+// libraries read the object "error".
 func (e *Error) ResponsesEvent(next int) []byte {
 	w := e.wire()
 	body, _ := json.Marshal(struct { // strings always marshal
@@ -253,7 +250,7 @@ var mlflowCodes = map[int]string{
 	http.StatusGatewayTimeout:      "DEADLINE_EXCEEDED",
 }
 
-// MLflowCode returns MLflow's error code for a status.
+// MLflowCode returns MLflow's code for a status.
 func MLflowCode(status int) string {
 	if c, found := mlflowCodes[status]; found {
 		return c
@@ -264,7 +261,7 @@ func MLflowCode(status int) string {
 	return "BAD_REQUEST"
 }
 
-// MLflow returns e as an error body of MLflow's scoring server, plus the OpenAI error object.
+// MLflow returns e as MLflow's error body, plus OpenAI's error object.
 func (e *Error) MLflow() []byte {
 	body, _ := json.Marshal(struct { // strings always marshal
 		Code    string    `json:"error_code"`
@@ -287,7 +284,7 @@ const (
 	StreamAgent                    // MLflow's AgentServer: [DONE], also after an error
 )
 
-// EventsOf returns the protocol of server-sent events that answer at a client path.
+// EventsOf returns the protocol of events that answer at a client path.
 func EventsOf(path string) Stream {
 	switch ShapeOf(path) {
 	case ShapeMessages:
@@ -303,7 +300,7 @@ func EventsOf(path string) Stream {
 	return clientPaths[path].Stream
 }
 
-// Error returns err as the event that ends a cut stream; next is its number, if events have numbers.
+// Error returns err as the event that ends a cut stream; next numbers it.
 func (s Stream) Error(err *Error, next int) []byte {
 	switch s {
 	case StreamLines:
@@ -319,11 +316,11 @@ func (s Stream) Error(err *Error, next int) []byte {
 	return err.SSE()
 }
 
-// HeaderTurn carries the ID of one request over one hop (package localhttp). The answer repeats it: the sender
-// knows that the answer belongs to this request, and that the connection may be reused.
+// HeaderTurn carries a request's ID over one hop (package localhttp). The answer repeats it: it belongs to this
+// request, and the connection may be reused.
 const HeaderTurn = "X-Rouse-Turn"
 
-// InTurn wraps h so that its answers repeat [HeaderTurn]. Every server of ours on reused connections needs it.
+// InTurn makes h's answers repeat [HeaderTurn]. Our servers on reused connections need it.
 func InTurn(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if turn := r.Header[HeaderTurn]; turn != nil {

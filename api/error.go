@@ -17,24 +17,23 @@ import (
 	"unicode"
 )
 
-// Error is a failure that a client sees: a status and the OpenAI error body. Every error status that Rouse writes
-// comes from one.
+// Error is a failure that a client sees. Every error status that Rouse writes comes from one.
 type Error struct {
 	Status  int
 	Message string
-	// Type is the error class; empty: derived from Status.
+	// Empty: derived from Status.
 	Type string
-	// Param is the invalid field of the request.
+	// The invalid field.
 	Param string
-	// Code is stable: programs branch on it.
+	// Programs branch on it.
 	Code string
-	// RetryAfter, if positive, is sent as Retry-After (whole seconds, rounded up) and Retry-After-Ms.
+	// Sent as Retry-After (seconds, rounded up) and Retry-After-Ms, if positive.
 	RetryAfter time.Duration
-	// NoRetry sends X-Should-Retry: false, which the official clients obey.
+	// NoRetry sends X-Should-Retry: false, for the official clients.
 	NoRetry bool
 }
 
-// Codes that programs branch on, besides those of activator/queue and keys, functions/runtime and the page.
+// Codes besides those of activator/queue and keys, functions/runtime and the page.
 const (
 	CodeModelNotFound  = "model_not_found"
 	CodeHoldFull       = "hold_full"
@@ -49,7 +48,7 @@ const (
 	CodeStartFailed    = "start_failed"
 	CodeRuntimeFailed  = "runtime_failed"
 	CodeStreamCut      = "stream_cut"
-	CodeMoved          = "moved" // the instance is going away, and the request continues elsewhere
+	CodeMoved          = "moved" // the request continues elsewhere
 	CodeTooLarge       = "body_too_large"
 	CodeShutdown       = "shutting_down"
 	CodeUnknownPath    = "unknown_path"
@@ -57,10 +56,10 @@ const (
 	CodeRequestTimeout = "request_timeout"
 
 	CodeInvalidKey = "invalid_api_key" // OpenAI's code
-	CodeNotAllowed = "not_allowed"     // the key does not permit the request
+	CodeNotAllowed = "not_allowed"
 )
 
-// StatusClientClosed is nginx's status for a client that closed the connection; it is only counted.
+// StatusClientClosed is nginx's status, only counted.
 const StatusClientClosed = 499
 
 // Error returns the message.
@@ -76,7 +75,7 @@ func BadRequest(param, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// ParseError reads the OpenAI error body of a response. Of another body, the first 500 bytes are the message.
+// ParseError reads an OpenAI error body. Of another one the first 500 bytes are the message.
 func ParseError(resp *http.Response, raw []byte) *Error {
 	var body struct {
 		Error struct {
@@ -113,8 +112,8 @@ var errorTypes = map[int]string{
 	http.StatusGatewayTimeout:        "timeout_error",
 }
 
-// AsError converts any error into an [Error]: an *Error as it is, one with a method HTTP by that, known ones of the
-// standard library, and all others as a 500.
+// AsError converts err: an *Error stays, one with a method HTTP and known ones of the standard library are
+// translated, others are a 500.
 func AsError(err error) *Error {
 	var e *Error
 	var tooLarge *http.MaxBytesError
@@ -161,7 +160,7 @@ func (e *Error) wire() wireError {
 	return w
 }
 
-// WriteError answers a request with err and the OpenAI body. Nothing may have been written to w.
+// WriteError answers with err. Nothing may have been written to w.
 func WriteError(w http.ResponseWriter, err error) {
 	e := AsError(err)
 	e.write(w, append(e.Body(ShapeOpenAI), '\n'))
@@ -176,7 +175,7 @@ func Answer(w http.ResponseWriter, v any, err error) {
 	WriteJSON(w, http.StatusOK, v)
 }
 
-// WriteJSON answers a request with v and a newline; v must marshal. Nothing may have been written to w.
+// WriteJSON answers with v, which must marshal. Nothing may have been written to w.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -205,7 +204,7 @@ func (e *Error) write(w http.ResponseWriter, body []byte) {
 	_, _ = w.Write(body) // the client left
 }
 
-// Decode decodes the only JSON value of in. An unknown field is an error. Errors are as [Explain]'s.
+// Decode decodes the only JSON value of in. An unknown field is an error, as [Explain]'s.
 func Decode(in io.Reader, to any) error {
 	dec := json.NewDecoder(in)
 	dec.DisallowUnknownFields()
@@ -218,11 +217,10 @@ func Decode(in io.Reader, to any) error {
 	return nil
 }
 
-// QuotaFull reports whether a message is Kubernetes' about a full ResourceQuota.
+// QuotaFull recognizes Kubernetes' message about a full ResourceQuota.
 func QuotaFull(message string) bool { return strings.Contains(message, "exceeded quota") }
 
-// Explain returns an error of decoding JSON or YAML in words for people, without Go's types. It returns other
-// errors, and nil, as they are.
+// Explain puts an error of decoding JSON or YAML into words for people. Other errors stay.
 func Explain(err error) error {
 	if err == nil {
 		return nil
@@ -235,7 +233,7 @@ func Explain(err error) error {
 	case errors.As(err, &wrong):
 		var path []string
 		for name := range strings.SplitSeq(wrong.Field, ".") {
-			if !strings.ContainsFunc(name[:min(len(name), 1)], unicode.IsUpper) { // an embedded struct, which nobody writes
+			if !strings.ContainsFunc(name[:min(len(name), 1)], unicode.IsUpper) { // an embedded struct
 				path = append(path, name)
 			}
 		}
@@ -260,7 +258,6 @@ func Explain(err error) error {
 	return errors.New(text)
 }
 
-// wanted names what a Go type holds.
 func wanted(kind string) string {
 	switch strings.TrimRight(kind, "0123456789") {
 	case "int", "uint":
@@ -280,8 +277,7 @@ func wanted(kind string) string {
 	return "an object"
 }
 
-// ParseDuration is [time.ParseDuration] that also knows weeks and days of 24 hours, before the other units: 2w,
-// 3d12h.
+// ParseDuration is [time.ParseDuration] with weeks and days of 24 hours before other units: 2w, 3d12h.
 func ParseDuration(text string) (time.Duration, error) {
 	wrong := errors.New("want a duration with a unit, such as 90s, 10m, 12h, 3d or 2w")
 	var sum time.Duration

@@ -21,7 +21,7 @@ const (
 	EventFunctionGone  = "dev.rouse.function.removed.v1"    // data: Function, from the part that removes it
 )
 
-// Event is a CloudEvent (v1.0) with JSON data. Its wire forms are in internal/cloudevent.
+// Event is a CloudEvent (v1.0); see internal/cloudevent for wire forms.
 type Event struct {
 	ID      string          `json:"id"`
 	Source  string          `json:"source"`
@@ -31,7 +31,7 @@ type Event struct {
 	Data    json.RawMessage `json:"data"`
 }
 
-// NewEvent returns an event with a new ID and the current time. It panics if data cannot be marshalled.
+// NewEvent panics if data cannot be marshalled.
 func NewEvent(eventType, source string, subject FunctionName, data any) Event {
 	raw, err := json.Marshal(data)
 	if err != nil {
@@ -40,8 +40,8 @@ func NewEvent(eventType, source string, subject FunctionName, data any) Event {
 	return Event{ID: rand.Text(), Source: source, Type: eventType, Subject: string(subject), Time: time.Now(), Data: raw}
 }
 
-// Emitter accepts events. Emit never blocks and is safe for concurrent use; an emitter that cannot keep up drops
-// its oldest events and counts them.
+// Emitter accepts events. Emit never blocks and is safe for concurrent use; one that cannot keep up drops and
+// counts its oldest events.
 type Emitter interface {
 	Emit(Event)
 }
@@ -52,40 +52,36 @@ type EmitterFunc func(Event)
 // Emit calls f.
 func (f EmitterFunc) Emit(e Event) { f(e) }
 
-// Demand is an activator's load for one function: a level, sent on change and repeated while it is not zero.
+// Demand is an activator's load for one function, sent on change and repeated while it is not zero.
 type Demand struct {
 	Function FunctionName `json:"function"`
-	// Activator is the sender; the autoscaler adds up all of them.
+	// The sender.
 	Activator string `json:"activator"`
-	// Waiting is the number of held requests.
-	Waiting int `json:"waiting"`
-	// Shared is how many of them any variant of their model may serve.
+	Waiting   int    `json:"waiting"`
+	// Any variant of their model may serve these.
 	Shared int `json:"shared,omitempty"`
-	// Tenants is the number of waiting requests by client, if some instances may not serve every client. Keys are
-	// activators' own.
+	// Waiting requests by client, if some instances may not serve all; keys are activators' own.
 	Tenants   map[string]int `json:"tenants,omitempty"`
 	OldestAge time.Duration  `json:"oldestAge"`
-	// WaitingTokens is the estimated size of the held requests.
+	// The estimated size.
 	WaitingTokens Tokens `json:"waitingTokens"`
-	// Running is the number of requests sent to instances and not finished.
+	// At instances.
 	Running int `json:"running"`
-	// Background is the number of running requests that use only spare capacity, besides Running. An otherwise idle
-	// instance stays awake for them.
-	Background int `json:"background,omitempty"`
-	// LastRequest is when the last request arrived; zero: none did.
+	// Requests that use only spare capacity, not in Running. An idle instance stays awake for them.
+	Background  int       `json:"background,omitempty"`
 	LastRequest time.Time `json:"lastRequest"`
-	// Trace is the W3C traceparent of the wake that the oldest request waits for; empty: none waits.
+	// The W3C traceparent of the wake that the oldest request waits for.
 	Trace string `json:"trace,omitempty"`
-	// Waking is the instance that the activator is waking under a grant.
+	// Woken by the activator under a grant.
 	Waking InstanceID `json:"waking,omitempty"`
-	// Prefers is the sleeping instance that has kept the conversation of the first waiting request, if one has.
+	// The sleeper that has kept the first waiting request's conversation, if one has.
 	Prefers InstanceID `json:"prefers,omitempty"`
-	// Bound means that only Prefers may be woken or started: the waiting requests may not go to some instances.
+	// Bound: only Prefers may be woken or started for the waiting requests.
 	Bound bool      `json:"bound,omitempty"`
 	At    time.Time `json:"at"`
 }
 
-// Zero reports whether no request waits or runs and no instance is being woken.
+// Zero reports whether no request waits or runs and nothing is being woken.
 func (d Demand) Zero() bool {
 	return d.Waiting == 0 && d.Running == 0 && d.Background == 0 && d.Waking == ""
 }
@@ -106,27 +102,27 @@ type Decision struct {
 	//   - "forecast": it is known whether a predicted request came;
 	//   - "fail": waiting requests are refused.
 	Action string `json:"action"`
-	// Reason is one sentence, with the numbers that mattered.
+	// One sentence, with the numbers that mattered.
 	Reason string `json:"reason"`
-	// Error is why the action failed; empty while it runs and if it succeeded.
+	// Why the action failed.
 	Error string `json:"error,omitempty"`
 }
 
-// HeaderTrace carries a trace between parts (W3C Trace Context, Level 1).
+// HeaderTrace is W3C Trace Context's, Level 1.
 const HeaderTrace = "Traceparent"
 
-// Trace is a W3C trace context. The zero value is no trace.
+// Trace is a W3C trace context. Zero: none.
 type Trace struct {
-	// ID has 32 hexadecimal digits; Span, the current span's ID, 16.
+	// In hexadecimal, 32 and 16 digits.
 	ID   string
 	Span string
-	// Unsampled: the trace's originator does not want it exported.
+	// Unsampled: not to be exported.
 	Unsampled bool
 }
 
-// ParseTrace parses [HeaderTrace], of version 00 or later, and reports whether it is valid.
+// ParseTrace parses [HeaderTrace], of version 00 or later.
 func ParseTrace(s string) (Trace, bool) {
-	// version-traceid-spanid-flags; later versions may append fields.
+	// Later versions may append fields.
 	if len(s) < 55 || len(s) > 512 || s[2] != '-' || s[35] != '-' || s[52] != '-' || s[:2] == "ff" || len(s) > 55 && (s[:2] == "00" || s[55] != '-') {
 		return Trace{}, false
 	}
@@ -143,7 +139,7 @@ func isID(s string) bool { return isHex(s) && strings.Trim(s, "0") != "" }
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
-// TraceFrom returns the trace of a request's header.
+// TraceFrom returns the trace in a header.
 func TraceFrom(h http.Header) Trace {
 	v := h[HeaderTrace]
 	if len(v) != 1 {
@@ -169,7 +165,7 @@ func (t Trace) String() string {
 
 type traceKey struct{}
 
-// WithTrace returns a context in which calls to other parts carry t.
+// WithTrace makes calls to other parts carry t.
 func WithTrace(ctx context.Context, t Trace) context.Context {
 	if t.Zero() {
 		return ctx
@@ -177,18 +173,17 @@ func WithTrace(ctx context.Context, t Trace) context.Context {
 	return context.WithValue(ctx, traceKey{}, t)
 }
 
-// TraceOf returns the trace that calls in ctx carry.
+// TraceOf returns the trace of ctx.
 func TraceOf(ctx context.Context) Trace {
 	t, _ := ctx.Value(traceKey{}).(Trace)
 	return t
 }
 
-// EventWoken says that the first byte of the answer to a wake's first request was sent. Its data is a [WakeTrace]
-// with the activator's spans; the autoscaler adds the other parts'.
+// EventWoken reports the first byte of the answer to a wake's first request. Data: [WakeTrace] with the activator's
+// spans.
 const EventWoken = "dev.rouse.function.woken.v1"
 
-// Path is how an instance came up, in the words of the dual-pod reference: hot, warm, cold; cold-freed: memory had
-// to be freed first. The autoscaler has its values.
+// Path is how an instance came up, in the words of the dual-pod reference.
 type Path string
 
 // Part is a part of Rouse, or a system around it.
@@ -201,78 +196,77 @@ const (
 	PartKubernetes Part = "kubernetes"
 )
 
-// Names of spans, besides those of [Step], of the autoscaler and of front doors.
+// Names of spans, besides [Step]'s and those of autoscaler and front doors.
 const (
-	SpanHold       = "hold"         // activator: from the request's arrival until an instance is awake
-	SpanWake       = "wake call"    // activator or autoscaler: the call to the instance
+	SpanHold       = "hold"         // activator: until an instance is awake
+	SpanWake       = "wake call"    // to the instance
 	SpanDispatch   = "dispatch"     // activator: until the request is sent
-	SpanFirstToken = "first token"  // activator: until the first byte of the answer
-	SpanVictimEnd  = "victim's end" // Kubernetes: from a victim's deletion until its processes are gone
+	SpanFirstToken = "first token"  // activator: until the answer begins
+	SpanVictimEnd  = "victim's end" // Kubernetes: until a victim's processes are gone
 )
 
 // Names of [Step] besides the stages of [InstanceStatus].
 const (
-	StepWaking    = "waking"    // the runtime's own wake
-	StepWeights   = "weights"   // weights are read again
-	StepCache     = "cache"     // memory for the KV cache is allocated; its content is lost
+	StepWaking    = "waking"
+	StepWeights   = "weights"   // read again
+	StepCache     = "cache"     // memory for the KV cache, whose content is lost
 	StepProbing   = "probing"   // until a token is generated
-	StepRestoring = "restoring" // adapters, and everything in front of the runtime
-	StepFetching  = "fetching"  // the model's files
+	StepRestoring = "restoring" // adapters, and what is in front of the runtime
+	StepFetching  = "fetching"
 	StepForking   = "starting runtime"
 	StepLoading   = "loading"
 )
 
-// WakeTrace is the record of one wake: from the arrival of the request that found no instance awake to the first
-// byte of its answer, or, without a request, until the instance is awake. Two records of one wake are merged.
+// WakeTrace is the record of one wake, from the request that found no instance awake to its answer's first byte,
+// or, without a request, until the instance is awake.
 type WakeTrace struct {
 	Function FunctionName `json:"function"`
 	Instance InstanceID   `json:"instance"`
-	// Trace is the trace ID, Root its root span, Parent the client's span, if any.
-	Trace  string `json:"trace"`
-	Root   string `json:"root"`
-	Parent string `json:"parent,omitempty"`
-	// Unsampled: the client did not want its trace exported.
-	Unsampled bool `json:"unsampled,omitempty"`
-	// Path is set by the autoscaler; empty: unknown.
+	// Root is the root span, Parent the client's.
+	Trace     string `json:"trace"`
+	Root      string `json:"root"`
+	Parent    string `json:"parent,omitempty"`
+	Unsampled bool   `json:"unsampled,omitempty"`
+	// Set by the autoscaler.
 	Path Path `json:"path,omitempty"`
-	// By is the part whose call brought the instance up; empty: unknown.
+	// The part whose call brought the instance up.
 	By Part `json:"by,omitempty"`
-	// Activator held the request; empty: no request caused the wake.
+	// Empty: no request caused the wake.
 	Activator string `json:"activator,omitempty"`
-	// Cluster is where the instance came up, if it joins the front door that held the request.
+	// Where the instance came up, if it joins the front door.
 	Cluster string `json:"cluster,omitempty"`
-	// Reason is the autoscaler's, if it decided the wake.
+	// The autoscaler's.
 	Reason string `json:"reason,omitempty"`
-	// Start is by the clock of the part that made the record.
+	// By the clock of the record's maker.
 	Start time.Time     `json:"start"`
 	Total time.Duration `json:"total"`
-	// Spans are sorted by their beginning; each lies within [0, Total].
+	// By beginning; within [0, Total].
 	Spans []Span `json:"spans"`
 }
 
 // Span is one step of a wake.
 type Span struct {
-	// The outermost spans have the record's Root as Parent.
+	// Outermost spans have the record's Root as Parent.
 	ID     string `json:"id"`
 	Parent string `json:"parent"`
 	Name   string `json:"name"`
 	Part   Part   `json:"part"`
-	// Who is the instance, if not the record's.
+	// If not the record's instance.
 	Who InstanceID `json:"who,omitempty"`
-	// After is the offset from the record's Start.
+	// From the record's Start.
 	After time.Duration `json:"after"`
 	Took  time.Duration `json:"took"`
-	// Note is a reason or an error.
+	// A reason or an error.
 	Note string `json:"note,omitempty"`
 }
 
-// End returns the end of s, as an offset from the record's Start.
+// End is an offset from the record's Start.
 func (s Span) End() time.Duration { return s.After + s.Took }
 
 // Whole returns the root span of o.
 func (o WakeTrace) Whole() Span { return Span{ID: o.Root, Took: o.Total} }
 
-// Add inserts a span into o, clipped to o's duration: clocks of machines differ.
+// Add clips the span to o's duration: clocks of machines differ.
 func (o *WakeTrace) Add(s Span) {
 	s.After = min(max(0, s.After), o.Total)
 	s.Took = min(max(0, s.Took), o.Total-s.After)
@@ -283,7 +277,7 @@ func (o *WakeTrace) Add(s Span) {
 		s.Who = ""
 	}
 	k, _ := slices.BinarySearchFunc(o.Spans, s, func(a, b Span) int {
-		if a.After <= b.After { // after spans that begin at the same time
+		if a.After <= b.After {
 			return -1
 		}
 		return 1

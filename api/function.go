@@ -13,121 +13,112 @@ import (
 	"time"
 )
 
-// Function is one model as declared by a user, with defaults filled in. It is a value: parts never change one that
-// they were given.
+// Function is one declared model, with defaults filled in. Parts never change one that they were given.
 type Function struct {
 	Name FunctionName `json:"name"`
-	// Service is the Knative Service of which the function is a revision; empty on one machine.
+	// The Knative Service of a revision; empty on one machine.
 	Service FunctionName `json:"service,omitempty"`
-	// Model is the name used by clients; default: the service's.
-	Model ModelName `json:"model"`
-	// Aliases are further names for the model.
+	// For clients; default: the service's.
+	Model   ModelName   `json:"model"`
 	Aliases []ModelName `json:"aliases,omitempty"`
-	// FullNameOnly: clients must write the service's name with its namespace.
+	// FullNameOnly: clients must write the service's namespace too.
 	FullNameOnly bool    `json:"fullNameOnly,omitempty"`
 	Runtime      Runtime `json:"runtime"`
-	// Handler is the argv of a program for pre- and post-processing between clients and runtime. It listens on
-	// $PORT of 127.0.0.1 and finds the runtime at $ROUSE_RUNTIME_URL.
+	// The argv of a program between clients and runtime. It listens on $PORT of 127.0.0.1 and finds the runtime at
+	// $ROUSE_RUNTIME_URL.
 	Handler []string `json:"handler,omitempty"`
-	// MinScale and MaxScale bound the number of awake instances.
+	// Of awake instances.
 	MinScale int `json:"minScale"`
 	MaxScale int `json:"maxScale"`
-	// ActivationScale is how many instances come up at once when none is awake; 0 means 1.
+	// How many instances come up when none is awake; 0 means 1.
 	ActivationScale int `json:"activationScale,omitempty"`
-	// Concurrency is how many requests one instance runs at once, at least 1.
+	// Requests that one instance runs at once, at least 1.
 	Concurrency int `json:"concurrency"`
-	// ConcurrencyBy is the server's setting or default that Concurrency comes from; empty: it was declared.
+	// The setting or default that Concurrency comes from; empty: declared.
 	ConcurrencyBy string `json:"concurrencyBy,omitempty"`
-	// Memory is the need of one awake instance. A zero Host is learned.
+	// Of one awake instance. A zero Host is learned.
 	Memory Memory `json:"memory"`
-	// SleepAfter is the idle time after which an instance goes to sleep; 0 keeps it awake.
+	// Idle time; 0 keeps an instance awake.
 	SleepAfter time.Duration `json:"sleepAfter"`
-	// SleepLevel is 1 or 2. Unless FixedLevel, level 2 is chosen where a sleep and the wake after it were measured
-	// to be faster there.
+	// 1 or 2. Unless FixedLevel, 2 where it was measured to be faster.
 	SleepLevel Level `json:"sleepLevel"`
 	FixedLevel bool  `json:"fixedLevel,omitempty"`
-	// UnloadAfter is the time asleep after which an instance is stopped; 0 keeps it asleep.
+	// Time asleep; 0 keeps an instance asleep.
 	UnloadAfter time.Duration `json:"goneAfter"`
-	// NoPrewake disables waking or starting an instance before a request comes.
+	// NoPrewake: an instance comes up only for a request.
 	NoPrewake bool `json:"noPrewake,omitempty"`
-	// Rehearse says when an instance is put to sleep once for a moment while nobody waits: a Rehearse constant;
-	// empty: [RehearseMeasured].
+	// Rehearse is a Rehearse constant: when an instance sleeps once for a moment; empty: [RehearseMeasured].
 	Rehearse string `json:"rehearse,omitempty"`
-	// Suspend says whether an instance may be [Suspended]: a Suspend constant; empty: [SuspendAuto].
+	// Suspend is a Suspend constant: whether an instance may be [Suspended]; empty: [SuspendAuto].
 	Suspend string `json:"suspend,omitempty"`
 	Hold    Hold   `json:"hold"`
-	// StartTimeout bounds a start until the first generated token.
+	// Until the first generated token.
 	StartTimeout time.Duration `json:"startTimeout"`
-	// WakeTimeout bounds a wake until the first generated token; see [Function.RiseTimeout].
+	// Until the first generated token; see [Function.RiseTimeout].
 	WakeTimeout time.Duration `json:"wakeTimeout"`
-	// RequestTimeout bounds a request from dispatch to its last byte; 0: no bound.
+	// From dispatch to the last byte; 0: no bound.
 	RequestTimeout time.Duration `json:"requestTimeout"`
-	// FirstByteTimeout bounds the time from dispatch to the answer's first byte; 0: no bound.
+	// From dispatch to the first byte; 0: no bound.
 	FirstByteTimeout time.Duration `json:"firstByteTimeout,omitempty"`
-	// IdleTimeout bounds the time between two pieces of an answer; 0: no bound.
+	// Between two pieces of an answer; 0: no bound.
 	IdleTimeout time.Duration `json:"idleTimeout,omitempty"`
-	// Priority decides between functions that compete for memory; higher wins.
-	Priority int `json:"priority"`
-	// Target is the service level for which more instances are woken.
-	Target Target `json:"target,omitzero"`
-	// Cost is the price of one awake instance per hour, in a unit common to all variants of a model; 0: 1 for each
-	// GPU.
+	// Of functions that compete for memory the higher wins.
+	Priority int    `json:"priority"`
+	Target   Target `json:"target,omitzero"`
+	// Of one awake instance per hour, in a unit of all variants; 0: 1 for each GPU.
 	Cost float64 `json:"cost,omitempty"`
-	// VariantOf is a model that several functions run in different ways. Requests for it go to any of them.
+	// The model that this function is one way to run.
 	VariantOf ModelName `json:"variantOf,omitempty"`
-	// Fallback are the models, in order, that answer requests for which this function has no instance in time.
+	// Models, in order, that answer when this one can't in time.
 	Fallback []ModelName `json:"fallback,omitempty"`
-	// DualPods means that in a cluster one pod only claims the GPUs, and another, which outlives it asleep, runs
-	// the model.
+	// DualPods: in a cluster one pod claims the GPUs, another, which outlives it asleep, runs the model.
 	DualPods bool `json:"dualPods,omitempty"`
-	// ProviderPatch is JSON in the shape of a pod: how the pod that runs the model differs from the claiming one.
+	// JSON in the shape of a pod: what differs where the model runs.
 	ProviderPatch string `json:"providerPatch,omitempty"`
-	// CanaryTokens is how many tokens of a fixed prompt are compared after each wake with those before the first
-	// sleep. 0: the runtime's default; below 0: none.
+	// Tokens that are compared after each wake with those before the first sleep. 0: the runtime's default; below
+	// 0: none.
 	CanaryTokens int `json:"canaryTokens,omitempty"`
-	// PassCredentials forwards a client's credentials to the model server ([control.Credential]).
+	// To the model server; see [control.Credential].
 	PassCredentials bool `json:"passCredentials,omitempty"`
-	// SharedPrefixes lets all clients share one prefix cache.
+	// All clients share one prefix cache.
 	SharedPrefixes bool `json:"sharedPrefixes,omitempty"`
-	// Snapshot lets the runtime start from a snapshot of its process, memory included, on the node's disk.
+	// Snapshot lets the runtime start from its process's memory on the node's disk.
 	Snapshot bool `json:"snapshot,omitempty"`
-	// Clusters is a Kubernetes label selector of clusters, in one of which a front door creates the function on
-	// demand. Empty: the function runs where it is declared.
+	// A Kubernetes label selector: a front door creates the function in such a cluster on demand.
 	Clusters string `json:"clusters,omitempty"`
-	// RemoveAfter is how long a function that a front door created in a cluster is unloaded before it is removed;
-	// 0: [DefaultRemoveAfter].
+	// How long a function that a front door created is unloaded before it is removed; 0: [DefaultRemoveAfter].
 	RemoveAfter time.Duration `json:"removeAfter,omitempty"`
-	// Regions are where requests may be sent; nil: anywhere.
+	// Where requests may be sent; nil: anywhere.
 	Regions []string `json:"regions,omitempty"`
-	// Manifest declares the function, if Clusters is set. It may contain secrets: never log it.
+	// The declaration, if Clusters is set. It may contain secrets: never log it.
 	Manifest string `json:"manifest,omitempty"`
-	// Origin is where the function was declared, for people.
+	// For people.
 	Origin string `json:"origin,omitempty"`
 }
 
 // Values of [Function.Suspend].
 const (
-	SuspendAuto = "auto" // where it works, if its device memory is needed
-	SuspendOn   = "on"   // also for each sleep
+	SuspendAuto = "auto" // where it works, if memory is needed
+	SuspendOn   = "on"   // also at each sleep
 	SuspendOff  = "off"
 )
 
 // Values of [Function.Rehearse].
 const (
-	RehearseMeasured = "measured" // if the first sleep of a process was measured to be much slower
-	RehearseAlways   = "always"   // also without a measurement
+	RehearseMeasured = "measured" // if a process's first sleep was measured to be slow
+	RehearseAlways   = "always"   // also if not measured
 	RehearseNever    = "never"
 )
 
 // Runtime kinds.
 const (
-	RuntimeEngine   = "engine"   // Rouse's own engine on a GGUF file
-	RuntimeCommand  = "command"  // any OpenAI-compatible server started by a command line
-	RuntimeHTTP     = "http"     // any HTTP server; not a model server
-	RuntimeVLLM     = "vllm"     // vllm serve
-	RuntimeSGLang   = "sglang"   // python -m sglang.launch_server
-	RuntimeOllama   = "ollama"   // ollama serve
-	RuntimeLlamaCpp = "llamacpp" // llama-server of llama.cpp
+	RuntimeEngine   = "engine"  // Rouse's own engine on a GGUF file
+	RuntimeCommand  = "command" // any OpenAI-compatible server
+	RuntimeHTTP     = "http"    // any server; no model
+	RuntimeVLLM     = "vllm"
+	RuntimeSGLang   = "sglang"
+	RuntimeOllama   = "ollama"
+	RuntimeLlamaCpp = "llamacpp" // llama-server
 	RuntimeRayServe = "ray-serve"
 )
 
@@ -137,36 +128,32 @@ var RuntimeKinds = []string{RuntimeEngine, RuntimeVLLM, RuntimeSGLang, RuntimeOl
 // Runtime says which model server an instance runs and how.
 type Runtime struct {
 	Kind string `json:"kind"`
-	// Model is the model's reference: "pico", a path, a URL that is fetched (file, https, hf, oci, s3, ollama), or
-	// the runtime's own name.
+	// "pico", a path, a URL that is fetched (file, https, hf, oci, s3, ollama), or the runtime's own name.
 	Model string `json:"model,omitempty"`
-	// Command is the argv of [RuntimeCommand] and [RuntimeHTTP]; "$(PORT)" in it is the port to listen on at
-	// 127.0.0.1. For other kinds it replaces the program and everything before the options; empty: the kind's
-	// program in PATH.
+	// The argv of [RuntimeCommand] and [RuntimeHTTP], with "$(PORT)" of 127.0.0.1. For other kinds it replaces the
+	// program and what is before the options.
 	Command []string `json:"command,omitempty"`
-	// Endpoint is the address of a runtime that something else starts, such as a sidecar. Empty: the instance
-	// starts it.
+	// Of a runtime that something else starts, such as a sidecar.
 	Endpoint Endpoint `json:"endpoint,omitempty"`
-	// Args are appended to argv for every kind.
+	// Appended to argv.
 	Args []string `json:"args,omitempty"`
-	// Env holds "KEY=VALUE" pairs. Values may be secrets: never log them.
+	// "KEY=VALUE" pairs. Values may be secrets: never log them.
 	Env []string `json:"env,omitempty"`
-	// Adapters are the LoRA adapters loaded at the start.
+	// Loaded at the start.
 	Adapters []Adapter `json:"adapters,omitempty"`
-	// AdapterRoot is the only folder of adapters; empty: no adapters.
+	// The only folder of adapters.
 	AdapterRoot string `json:"adapterRoot,omitempty"`
-	// MediaHosts are the hosts, in lower case, from which media named in requests may be fetched; nil: none.
+	// In lower case: from where media in requests may be fetched.
 	MediaHosts []string `json:"mediaHosts,omitempty"`
-	// Sleeps means that a [RuntimeCommand] has vLLM's /sleep and /wake_up; otherwise its process is stopped.
+	// Sleeps: a [RuntimeCommand] has vLLM's /sleep and /wake_up; otherwise its process is stopped.
 	Sleeps bool `json:"sleeps,omitempty"`
-	// ReuseConnections says whether connections to the server are reused; nil: if the server is known or shown to
-	// support it.
+	// nil: if the server is known or shown to support it
 	ReuseConnections *bool `json:"reuseConnections,omitempty"`
 }
 
-// Behind parses the words after "--" on a function's command line, or the args of its container. For
-// [RuntimeCommand] and [RuntimeHTTP], and without a kind if a program comes first, all words are the command.
-// Otherwise they are options; words before the first option replace the server's program, except for the engine.
+// Behind parses the words after "--" on a function's command line. For [RuntimeCommand] and [RuntimeHTTP], and
+// without a kind if a program comes first, all are the command. Otherwise words before the first option replace the
+// server's program, except for the engine.
 func (rt Runtime) Behind(words []string) Runtime {
 	if len(words) == 0 {
 		return rt
@@ -188,13 +175,13 @@ func (rt Runtime) Behind(words []string) Runtime {
 	return rt
 }
 
-// Adapts reports whether rt differs from to in its adapters at most, so that instances stay.
+// Adapts reports whether rt differs from to in its adapters at most: instances stay.
 func (rt Runtime) Adapts(to Runtime) bool {
 	rt.Adapters, to.Adapters = nil, nil
 	return reflect.DeepEqual(rt, to)
 }
 
-// CheckAdapters returns an error if the runtime's kind does not support the declared adapters.
+// CheckAdapters refuses adapters that the kind does not support.
 func (rt Runtime) CheckAdapters() error {
 	switch {
 	case len(rt.Adapters) == 0:
@@ -206,53 +193,50 @@ func (rt Runtime) CheckAdapters() error {
 	return nil
 }
 
-// Adapter is a LoRA adapter; clients select it in the field "model".
+// Adapter is a LoRA adapter; clients name it as the model.
 type Adapter struct {
 	Name ModelName `json:"name"`
-	// Path is a folder or file as the runtime sees it, or a reference that is fetched.
+	// As the runtime sees it, or a reference that is fetched.
 	Path string `json:"path"`
 }
 
-// Memory is an amount of memory on the host and on devices.
+// Memory is memory of the host and of devices.
 type Memory struct {
 	Host Bytes `json:"host"`
-	// Devices is the number of GPUs.
+	// GPUs.
 	Devices int `json:"devices,omitempty"`
-	// PerDevice is the memory on each of them.
+	// On each of them.
 	PerDevice Bytes `json:"perDevice,omitempty"`
-	// Share is the part of each device that the instance takes; PerDevice is then a lower bound. Both 0: unknown.
+	// The part of each device; PerDevice is then a lower bound. Both 0: unknown.
 	Share float64 `json:"share,omitempty"`
-	// Assumed: PerDevice was not measured. In-process only.
+	// PerDevice was not measured. In-process only.
 	Assumed bool `json:"-"`
 }
 
 // SharedMemory is a file in memory that several processes of a node map.
 type SharedMemory struct {
-	// File identifies it on its node only.
+	// On its node only.
 	File  string `json:"file"`
 	Bytes Bytes  `json:"bytes"`
 }
 
-// Target says when to add an instance.
+// Target is a service level for which instances are added.
 type Target struct {
-	// TTFT is the target time to first token; 0: none.
+	// Time to first token; 0: none.
 	TTFT time.Duration `json:"ttft,omitempty"`
 }
 
 // Hold bounds a function's queue of held requests.
 type Hold struct {
-	// Capacity is the number of requests that may wait.
 	Capacity int `json:"capacity"`
-	// MaxBytes bounds the total size of their bodies.
-	MaxBytes Bytes `json:"maxBytes"`
-	// Timeout is how long a request may wait.
-	Timeout time.Duration `json:"timeout"`
-	// EvictSheddable ends running requests of a priority below 0 if others find no free slot.
+	// MaxBytes bounds the sum of all bodies.
+	MaxBytes Bytes         `json:"maxBytes"`
+	Timeout  time.Duration `json:"timeout"`
+	// Requests of a priority below 0 end if others find no free slot.
 	EvictSheddable bool `json:"evictSheddable,omitempty"`
 }
 
-// WithDefaults returns f with every zero field that has a default filled in. Zero has a meaning in SleepAfter,
-// UnloadAfter and RequestTimeout.
+// WithDefaults fills in defaults. Zero has a meaning in SleepAfter, UnloadAfter and RequestTimeout.
 func (f Function) WithDefaults() Function {
 	or(&f.Model, ModelName(f.ServiceName().Name()))
 	or(&f.Runtime.Kind, RuntimeEngine)
@@ -277,7 +261,7 @@ func or[T comparable](p *T, v T) { *p = cmp.Or(*p, v) }
 // DefaultRemoveAfter is the default of [Function.RemoveAfter].
 const DefaultRemoveAfter = 10 * time.Minute
 
-// WithoutSecrets returns f without its environment and its manifest, which contains that too.
+// WithoutSecrets returns f without environment and manifest, which has that too.
 func (f Function) WithoutSecrets() Function {
 	f.Runtime.Env, f.Manifest = nil, ""
 	return f
@@ -286,13 +270,12 @@ func (f Function) WithoutSecrets() Function {
 // ServiceName returns Service, or Name if Service is empty.
 func (f Function) ServiceName() FunctionName { return cmp.Or(f.Service, f.Name) }
 
-// Unloaded reports whether s is a sleeping instance without a process, which must load the model when woken. A
-// sidecar's process is not f's and keeps running.
+// Unloaded reports whether a sleeping instance must load the model when woken. A sidecar's process keeps running.
 func (f Function) Unloaded(s InstanceStatus) bool {
 	return s.State == Asleep && s.PID == 0 && f.Runtime.Endpoint == ""
 }
 
-// RiseTimeout returns the time limit of a wake: StartTimeout if the instance is unloaded.
+// RiseTimeout returns the limit of a wake: StartTimeout if unloaded.
 func (f Function) RiseTimeout(unloaded bool) time.Duration {
 	if unloaded {
 		return f.StartTimeout
@@ -300,7 +283,7 @@ func (f Function) RiseTimeout(unloaded bool) time.Duration {
 	return f.WakeTimeout
 }
 
-// Price returns the cost of one awake instance per hour: Cost, else 1 for each GPU, else 1.
+// Price is Cost, else 1 for each GPU, else 1.
 func (f Function) Price() float64 {
 	if f.Cost > 0 {
 		return f.Cost
@@ -308,42 +291,39 @@ func (f Function) Price() float64 {
 	return float64(max(1, f.Memory.Devices))
 }
 
-// Names returns the model's name and its aliases.
+// Names returns the model and its aliases.
 func (f Function) Names() []ModelName { return append([]ModelName{f.Model}, f.Aliases...) }
 
-// ExitModel is the exit status of a model server that can never use its model: EX_DATAERR of sysexits.h.
+// ExitModel is the exit status of a server that can never use its model: EX_DATAERR of sysexits.h.
 const ExitModel = 65
 
-// Resumes reports whether a stream of f may continue at another instance: the runtime exposes the stream's state,
-// and no handler stands before it. If the runtime is unknown, instances are asked and may not answer.
+// Resumes reports whether a stream of f may continue at another instance. Instances of an unknown runtime are
+// asked.
 func (f Function) Resumes() bool {
 	return f.TellsState() && len(f.Handler) == 0
 }
 
-// TellsState reports whether f's runtime can expose the state of its streams, even behind a handler.
+// TellsState reports whether the runtime can expose the state of its streams.
 func (f Function) TellsState() bool {
 	return f.Runtime.Kind == RuntimeEngine || f.Runtime.Kind == "" || f.Runtime.Kind == RuntimeVLLM
 }
 
-// Moves reports whether a draining instance of f may end its requests, which continue elsewhere.
+// Moves reports whether a draining instance may end its requests, which continue elsewhere.
 func (f Function) Moves() bool {
 	return (f.Runtime.Kind == RuntimeEngine || f.Runtime.Kind == "") && len(f.Handler) == 0
 }
 
 // Concurrency returns how many requests the runtime runs at once, and where the number comes from: an option or
-// variable, the default of the kind, or 8.
-//
-// vLLM's own default is 128 to 1024 and SGLang's up to 4096. Rouse uses 64, so that more requests start another
-// instance instead of queueing in the server. llama-server and Ollama, where each slot takes memory, are given the
-// number.
+// variable, the kind, or 8. vLLM's own default is 128 to 1024 and SGLang's up to 4096. Rouse uses 64: more requests
+// start another instance instead of queueing in the server.
 func (rt Runtime) Concurrency() (n int, by string) {
 	settings := []string{"--max-num-seqs", "--max-seqs", "--max-running-requests", "OLLAMA_NUM_PARALLEL"}
-	if rt.Kind == RuntimeLlamaCpp { // elsewhere these options mean other things
+	if rt.Kind == RuntimeLlamaCpp { // elsewhere they mean other things
 		settings = []string{"--parallel", "-np", "LLAMA_ARG_N_PARALLEL"}
 	}
 	for _, name := range settings {
 		if n := rt.number(name); n > 0 {
-			if rt.Kind == RuntimeVLLM { // the limit is per data-parallel rank
+			if rt.Kind == RuntimeVLLM { // per data-parallel rank
 				n *= max(1, rt.number("--data-parallel-size"), rt.number("-dp"))
 			}
 			return n, name
@@ -368,7 +348,7 @@ func (rt Runtime) number(name string) int {
 // DefaultShare is vLLM's default share of each device's memory.
 const DefaultShare = 0.9
 
-// deviceShare returns the share of each device in the runtime's options; 0: unknown.
+// 0: unknown
 func (rt Runtime) deviceShare() float64 {
 	if rt.Endpoint != "" { // unknown options
 		return 0
@@ -389,7 +369,7 @@ func (rt Runtime) deviceShare() float64 {
 	return 0
 }
 
-// share parses a fraction in (0, 1]; 0: none.
+// 0: not a fraction
 func share(text string) float64 {
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(v > 0 && v <= 1) {
@@ -398,7 +378,7 @@ func share(text string) float64 {
 	return v
 }
 
-// option returns the last value of an option, also with underscores, or of an environment variable.
+// The last value counts; options may have underscores.
 func (rt Runtime) option(name string) (value string, set bool) {
 	words := slices.Concat(rt.Env, rt.Command, rt.Args)
 	for k, word := range slices.Backward(words) {
@@ -420,7 +400,7 @@ func (rt Runtime) option(name string) (value string, set bool) {
 // Hidden stands for a secret.
 const Hidden = "…"
 
-// secretName matches names such as HF_TOKEN, --api-key and X-Amz-Signature.
+// Such as HF_TOKEN, --api-key and X-Amz-Signature.
 const secretName = `(?i:(?:[\w.-]*[_.-])?(?:api|access|auth|secret)?(?:key|token|secret|password|passwd|pass|pwd|bearer|credentials?|signature|sig|authorization))`
 
 // The first group of each place stays.
@@ -429,14 +409,13 @@ var secrets = sync.OnceValue(func() (list []*regexp.Regexp) {
 		`(://)[^/?#\s@]+(@)`,
 		`((?:^|[^\w.-])` + secretName + `(?:["']?=|:\s|["']:\s*))(?:Bearer\s+)?(?:"[^"]*"|'[^']*'|[^\s&"',;}]+)`,
 		`((?:^|[\s"'])-` + secretName + `\s+)(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)`,
-		`(\b(?:sk-|hf_))[\w-]{16,}`, `(\brouse-)[a-z2-7]{40}\b`, // keys, whatever their names
+		`(\b(?:sk-|hf_))[\w-]{16,}`, `(\brouse-)[a-z2-7]{40}\b`, // whatever their names
 	} {
 		list = append(list, regexp.MustCompile(place))
 	}
 	return list
 })
 
-// hide replaces what may be a secret in the words of a command line.
 func hide(words ...string) []string {
 	words = slices.Clone(words)
 	for i, w := range words {
@@ -451,8 +430,7 @@ func hide(words ...string) []string {
 	return words
 }
 
-// Redacted is [Function.WithoutSecrets] for people: what may be a secret in commands, options and URLs is hidden
-// too.
+// Redacted is [Function.WithoutSecrets], with what may be a secret in commands, options and URLs hidden.
 func (f Function) Redacted() Function {
 	f = f.WithoutSecrets()
 	rt := &f.Runtime

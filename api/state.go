@@ -12,12 +12,12 @@ import (
 type State string
 
 const (
-	Starting  State = "starting"  // the process runs and the model loads, or a wake is under way
-	Awake     State = "awake"     // it answered a probe that generates a token
-	Draining  State = "draining"  // accepts nothing new, finishes its requests
-	Asleep    State = "asleep"    // the process lives, its device memory is released
-	Unhealthy State = "unhealthy" // failed; being restarted, or waiting for that
-	Gone      State = "gone"      // there is no process
+	Starting  State = "starting"  // also while a wake is under way
+	Awake     State = "awake"     // it has generated a token
+	Draining  State = "draining"  // finishes its requests only
+	Asleep    State = "asleep"    // its device memory is released
+	Unhealthy State = "unhealthy" // also while restarted
+	Gone      State = "gone"      // no process
 )
 
 // Level is the depth of a sleep.
@@ -25,132 +25,123 @@ type Level int
 
 const (
 	LevelAwake Level = 0
-	Level1     Level = 1 // weights stay in host memory
-	Level2     Level = 2 // weights are dropped, the process lives
-	// Suspended is a sleep after which the driver has moved all device memory of the process to the host.
+	Level1     Level = 1 // weights in host memory
+	Level2     Level = 2 // no weights
+	// Suspended: the driver has moved the process's device memory to the host.
 	Suspended Level = 3
 )
 
-// InstanceStatus is an instance's full report on itself: the payload of [EventInstanceState] and the answer to a
-// state request.
+// InstanceStatus is an instance's report on itself, in [EventInstanceState] and as an answer.
 type InstanceStatus struct {
 	Instance InstanceID   `json:"instance"`
 	Function FunctionName `json:"function"`
 	State    State        `json:"state"`
 	Level    Level        `json:"level"`
-	// Stage is what a starting instance does: a Step or Stage constant.
+	// A Step or Stage constant, while starting.
 	Stage string `json:"stage,omitempty"`
-	// Progress is the completed share of the stage, 0 to 1; 0 also if unknown.
+	// Share of the stage; 0: unknown.
 	Progress float64 `json:"progress,omitempty"`
-	// Epoch is the highest that the instance has seen; it refuses lower ones.
+	// The highest seen; lower ones are refused.
 	Epoch uint64 `json:"epoch"`
-	// Seq grows with every report of this process; a lower one is outdated.
-	Seq   uint64    `json:"seq"`
-	Since time.Time `json:"since"`
-	// Endpoint serves client paths and control paths.
-	Endpoint Endpoint `json:"endpoint"`
-	Running  int      `json:"running"`
-	// Concurrency is how many requests the instance runs at once.
-	Concurrency int `json:"concurrency"`
-	// Node is the machine; empty if there is only one, or while unknown.
+	// A lower number of this process is outdated.
+	Seq         uint64    `json:"seq"`
+	Since       time.Time `json:"since"`
+	Endpoint    Endpoint  `json:"endpoint"`
+	Running     int       `json:"running"`
+	Concurrency int       `json:"concurrency"`
+	// Empty if there is only one, or while unknown.
 	Node string `json:"node,omitempty"`
-	// Requests are what Kubernetes reserves for its pod, awake or asleep.
+	// Reserved by Kubernetes, awake or asleep.
 	Requests Requests `json:"requests,omitempty"`
-	// Candidates are the nodes that could run an instance not yet placed. In-process only.
+	// Nodes for an instance without one. In-process only.
 	Candidates []string `json:"-"`
-	// Spare is the part of Requests that the pod could release while asleep, Shrunk that it is released. It is
-	// restored before a wake. In-process only.
+	// Spare is the part of Requests that the pod could release asleep; Shrunk: it is released. In-process only.
 	Spare  Requests `json:"-"`
 	Shrunk bool     `json:"-"`
-	// Taken: Kubernetes was told to delete the pod of a gone or draining instance, which has not failed. In-process
-	// only.
+	// Kubernetes deletes the pod: the instance has not failed. In-process only.
 	Taken bool `json:"-"`
-	// Load is nil if the runtime reports none. Asleep, it holds only the kept prefix cache.
+	// Asleep, only the kept prefix cache; nil: not reported.
 	Load *Load `json:"load,omitempty"`
-	// Steps are the stages of the last start or wake, in order.
+	// Of the last start or wake.
 	Steps []Step `json:"steps,omitempty"`
-	// StepsSpan is the span ID of the call that caused Steps, if it carried one.
+	// The call that caused Steps.
 	StepsSpan string `json:"stepsSpan,omitempty"`
-	// Memory is the measured use. A PerDevice of 0 is unknown.
+	// Measured. A PerDevice of 0 is unknown.
 	Memory Memory `json:"memory"`
-	// Shared is the file, included in Memory.Host, that other instances of the node may map too.
+	// In Memory.Host; other instances of the node may map it too.
 	Shared SharedMemory `json:"shared,omitzero"`
-	// Measuring: its use of GPU memory in this state is being measured; a report follows.
+	// A report with this state's GPU memory follows.
 	Measuring bool `json:"measuring,omitempty"`
-	// DeviceUse is the memory in use on its fullest GPU, by all processes, after it fell asleep; 0: unknown.
+	// On the fullest GPU, by all processes, after falling asleep; 0: unknown.
 	DeviceUse Bytes `json:"deviceUse,omitempty"`
-	// Suspends means that a suspension and the restore after it have worked here, NoSuspend is why they can't;
-	// neither: not tried.
+	// Suspends: it has worked here. NoSuspend is why it can't.
 	Suspends  bool   `json:"suspends,omitempty"`
 	NoSuspend string `json:"noSuspend,omitempty"`
-	// Snapshot is that of the function's process; nil: it is to have none.
+	// nil: it is to have none
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
-	// NoRoom: the runtime of an unhealthy instance found too little free GPU memory.
+	// An unhealthy instance found too little GPU memory.
 	NoRoom  bool       `json:"noRoom,omitempty"`
 	Devices []DeviceID `json:"devices,omitempty"`
-	// Durations of the last start (process to awake), wake and sleep; 0: unknown.
+	// Of the last start, wake and sleep; 0: unknown.
 	LoadTime  time.Duration `json:"loadTime"`
 	WakeTime  time.Duration `json:"wakeTime"`
 	SleepTime time.Duration `json:"sleepTime"`
-	// Restarts counts the runtime's restarts since the instance started.
+	// Of the runtime.
 	Restarts int `json:"restarts"`
-	// CanaryMismatches counts the wakes after which the canary's answer differed, so that the runtime was
-	// restarted.
+	// Wakes after which the canary's answer differed: the runtime was restarted.
 	CanaryMismatches int `json:"canaryMismatches,omitempty"`
-	// GaveUp: an unhealthy instance no longer retries.
+	// It no longer retries.
 	GaveUp bool `json:"gaveUp,omitempty"`
-	// Message is, for people, why the instance is unhealthy, with the runtime's last log lines, or what a healthy
-	// one lacks.
+	// For people: why it is unhealthy, with the last log lines, or what it lacks.
 	Message string `json:"message,omitempty"`
-	// Model is the model server's description; nil: none.
+	// As the server describes it.
 	Model *ModelFacts `json:"model,omitempty"`
-	// Adapters are the loaded LoRA adapters; clients may name them as the model.
+	// Loaded; clients may name them as the model.
 	Adapters []ModelName `json:"adapters,omitempty"`
-	// Standby are the adapters that load when a request names them.
+	// Loaded when a request names them.
 	Standby []ModelName `json:"standby,omitempty"`
-	// Way is the network round trip to an instance in another cluster, Cost its price per hour, Waits how many
-	// requests beyond Concurrency may wait there for their turn. In-process only.
+	// In another cluster: network round trip, price per hour, and requests beyond Concurrency that may wait there.
+	// In-process only.
 	Way   time.Duration `json:"-"`
 	Cost  float64       `json:"-"`
 	Waits int           `json:"-"`
-	// PID is the runtime's process; 0: none.
+	// The runtime's process.
 	PID int `json:"pid,omitempty"`
 }
 
-// Snapshot is an image of a runtime's process, from which the next start begins if nothing has changed.
+// Snapshot is an image of a runtime's process, for its next start.
 type Snapshot struct {
-	// Made is zero if there is none.
+	// Zero: none.
 	Made time.Time `json:"made,omitzero"`
 	Size Bytes     `json:"size,omitempty"`
-	// Restore is how long the last start from it took; 0: there was none.
+	// The last start from it; 0: none.
 	Restore time.Duration `json:"restore,omitempty"`
-	// Missing is why there is none.
+	// Why there is none.
 	Missing string `json:"missing,omitempty"`
 }
 
-// Load is a model server's load at the last read of its metrics.
+// Load is a model server's, at the last read of its metrics.
 type Load struct {
-	// Running requests are processed, Waiting ones queued in the server.
+	// Waiting in the server.
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
-	// KVUsage is the used share of the KV cache, 0 to 1; 0 also if unknown.
+	// Share of the KV cache; 0: unknown.
 	KVUsage float64 `json:"kvUsage,omitempty"`
-	// Cached is the number of tokens in the prefix cache, or its capacity if only that is reported, with running
-	// requests. Valid only if CacheKnown.
+	// Tokens in the prefix cache and of running requests, or its capacity. Valid if CacheKnown.
 	Cached     Tokens `json:"cached,omitempty"`
 	CacheKnown bool   `json:"cacheKnown,omitempty"`
-	// Rates of generation and prefill since the previous read; 0 also if unknown.
+	// Of generation and prefill since the previous read; 0: unknown.
 	TokensPerSecond       float64 `json:"tokensPerSecond,omitempty"`
 	PromptTokensPerSecond float64 `json:"promptTokensPerSecond,omitempty"`
-	// TTFT is the mean time to first token since the previous read.
+	// Mean since the previous read.
 	TTFT time.Duration `json:"ttft,omitempty"`
 }
 
 // ModelFacts describe a model; zero: unknown.
 type ModelFacts struct {
-	// Size counts its files.
+	// Of its files.
 	Size Bytes `json:"size"`
-	// Context is how many tokens a request may have.
+	// Tokens of a request.
 	Context int          `json:"context"`
 	Details ModelDetails `json:"details"`
 }
@@ -167,9 +158,9 @@ type ModelDetails struct {
 
 // Step is one stage of a start or a wake.
 type Step struct {
-	// Name is an [InstanceStatus].Stage, or a step of the runtime's wake.
+	// A Stage, or a step of the runtime's wake.
 	Name string `json:"name"`
-	// After is the offset from the start of the start or wake.
+	// From the beginning.
 	After time.Duration `json:"after"`
 	Took  time.Duration `json:"took"`
 }
@@ -177,7 +168,7 @@ type Step struct {
 // Ready reports whether the instance accepts requests.
 func (s InstanceStatus) Ready() bool { return s.State == Awake }
 
-// StepsOf returns Steps if they belong to the call with this span, not to an earlier one.
+// StepsOf returns Steps unless they are an earlier call's.
 func (s InstanceStatus) StepsOf(span string) []Step {
 	if s.StepsSpan == "" || s.StepsSpan != span {
 		return nil
@@ -185,7 +176,7 @@ func (s InstanceStatus) StepsOf(span string) []Step {
 	return s.Steps
 }
 
-// Supersedes reports whether s should replace old: reports are ordered by Seq alone, but [Gone] always wins.
+// Supersedes compares reports of one instance by Seq; [Gone] always wins.
 func (s InstanceStatus) Supersedes(old InstanceStatus) bool {
 	return s.State == Gone || s.Seq > old.Seq
 }
@@ -194,18 +185,17 @@ func (s InstanceStatus) Supersedes(old InstanceStatus) bool {
 type Grant struct {
 	Instance InstanceID   `json:"instance"`
 	Function FunctionName `json:"function"`
-	// Epoch orders grants and revocations of one instance, which refuses lower ones than it has seen.
+	// Of one instance, which refuses lower ones than it has seen.
 	Epoch   uint64     `json:"epoch"`
 	Devices []DeviceID `json:"devices,omitempty"`
-	// Memory is reserved for the instance.
+	// Reserved for the instance.
 	Memory Memory `json:"memory"`
-	// Expires is when the permission to begin a wake ends, by the grantor's clock. It frees nothing: the memory stays
-	// reserved until the instance has seen a later epoch.
+	// Until then a wake may begin, by the grantor's clock. The memory stays reserved until the instance has seen a
+	// later epoch.
 	Expires time.Time `json:"expires"`
-	// Life is the time to Expires at sending: a receiver counts from the receipt, by its own clock. 0: Expires
-	// counts.
+	// From receipt, by the receiver's clock. 0: Expires counts.
 	Life time.Duration `json:"life,omitempty"`
-	// Trace is the W3C traceparent of the wake; empty for a standing grant.
+	// The W3C traceparent of the wake; empty for a standing grant.
 	Trace string `json:"trace,omitempty"`
 }
 
@@ -214,83 +204,82 @@ func (g Grant) Valid(now time.Time) bool { return g.Instance != "" && now.Before
 
 // Stages of an instance whose pod has no node. Message gives the obstacle.
 const (
-	// StageUnschedulable: no node fits the pod.
+	// No node fits the pod.
 	StageUnschedulable = "unschedulable"
-	// StageProvisioning: a node is being provisioned or freed.
+	// A node is being provisioned or freed.
 	StageProvisioning = "provisioning-node"
 )
 
-// OnItsWay reports whether the instance's node is being provisioned or its model fetched. Both have timeouts of
-// their own; those of its start and of waiting requests pause.
+// OnItsWay reports whether the node is being provisioned or the model fetched, which have timeouts of their own:
+// others pause.
 func (s InstanceStatus) OnItsWay() bool {
 	return s.State == Starting && (s.Stage == StageProvisioning || s.Stage == StepFetching)
 }
 
-// Unplaced reports whether no node has accepted the instance's pod; Message says why.
+// Unplaced reports whether the pod has no node.
 func (s InstanceStatus) Unplaced() bool {
 	return s.State == Starting && (s.Stage == StageProvisioning || s.Stage == StageUnschedulable)
 }
 
 // Drain says how a draining instance ends its requests.
 type Drain struct {
-	// Limit is the time that requests have to finish.
+	// For requests to finish.
 	Limit time.Duration
-	// Move ends them at once if all can continue at another instance.
+	// They end at once if all can continue elsewhere.
 	Move bool
 }
 
-// StaleEpoch reports whether an instance that has seen one epoch must refuse an order with another. An equal one is
-// accepted: one grant allows many wakes, and orders are repeated.
+// StaleEpoch reports whether an instance must refuse an order. An equal epoch is accepted: one grant allows many
+// wakes, and orders are repeated.
 func StaleEpoch(epoch, seen uint64) bool { return epoch < seen }
 
-// Activity is the load of one function, as seen by one activator or by all together.
+// Activity is a function's load, as seen by activators.
 type Activity struct {
 	Waiting     int           `json:"waiting"`
 	OldestAge   time.Duration `json:"oldestAge"`
 	HeldBytes   Bytes         `json:"heldBytes"`
 	Running     int           `json:"running"`
 	LastRequest time.Time     `json:"lastRequest"`
-	// Waking is the instance that the activator is waking.
+	// By the activator.
 	Waking InstanceID `json:"waking,omitempty"`
-	// Failed is why requests are refused.
+	// Why requests are refused.
 	Failed string `json:"failed,omitempty"`
-	// LostNames are the service's names that belong to another function, with the reason.
+	// Names that belong to another function, with the reason.
 	LostNames []string `json:"lostNames,omitempty"`
-	// WrongFallbacks says of each useless fallback why.
+	// Why a fallback is useless.
 	WrongFallbacks []string         `json:"wrongFallbacks,omitempty"`
 	Instances      []InstanceStatus `json:"instances"`
 }
 
-// EventUsage reports what clients have used of a function through one activator. Data: Usage.
+// EventUsage reports clients' use through one activator. Data: Usage.
 const EventUsage = "dev.rouse.function.usage.v1"
 
-// Usage counts the requests and tokens of a function's clients through one activator. It is a total: a lost or
-// repeated event does no harm.
+// Usage counts a function's use through one activator: totals, so a lost or repeated event does no harm.
 type Usage struct {
 	Function  FunctionName `json:"function"`
 	Activator string       `json:"activator"`
 	Uses      []Use        `json:"uses"`
 }
 
-// Use counts the requests with one key since Begun.
+// Use counts requests with one key since Begun.
 type Use struct {
 	Begun time.Time `json:"begun"`
-	// Tenant owns the requests' key, and Key is its name; empty: no key.
+	// Empty: no key.
 	Tenant   string `json:"tenant,omitempty"`
 	Key      string `json:"key,omitempty"`
 	Requests int64  `json:"requests"`
 	Input    Tokens `json:"input"`
-	// Cached counts the tokens of Input from the instance's cache, if reported.
+	// The part of Input from the cache, if reported.
 	Cached Tokens `json:"cached,omitempty"`
 	Output Tokens `json:"output"`
-	// GPUSeconds is their share of the GPU time that instances held.
+	// A share of what instances held.
 	GPUSeconds float64 `json:"gpuSeconds"`
 }
 
 // MostUses bounds the uses of one event.
 const MostUses = 1 << 10
 
-// Check validates a usage from outside: the error is an *[Error].
+// Check validates a usage from outside.
 func (u Usage) Check() error {
 	if u.Function == "" || u.Activator == "" || len(u.Uses) > MostUses {
 		return BadRequest("data", "want a function, an activator, and at most %d uses", MostUses)
@@ -305,14 +294,13 @@ func (u Usage) Check() error {
 	return nil
 }
 
-// Requests are amounts by Kubernetes' name of the resource, CPU in thousandths and memory in bytes. Methods do not
-// modify it.
+// Requests are amounts by Kubernetes' names, CPU in thousandths and memory in bytes. Methods do not modify it.
 type Requests map[string]int64
 
 // Plus returns the sum of r and s.
 func (r Requests) Plus(s Requests) Requests { return r.plus(s, 1) }
 
-// Minus returns r less s; amounts may be negative.
+// Minus may be negative.
 func (r Requests) Minus(s Requests) Requests { return r.plus(s, -1) }
 
 func (r Requests) plus(s Requests, times int64) Requests {
@@ -324,7 +312,7 @@ func (r Requests) plus(s Requests, times int64) Requests {
 	return sum
 }
 
-// Lack returns how much of need is missing in r; nil: nothing. Amounts of 0 in need are ignored.
+// Lack returns what r lacks of need; nil: nothing.
 func (r Requests) Lack(need Requests) Requests {
 	var lack Requests
 	for name, n := range need {
@@ -338,7 +326,7 @@ func (r Requests) Lack(need Requests) Requests {
 	return lack
 }
 
-// String formats the amounts by name: "100m cpu, 1GiB memory".
+// String is such as "100m cpu, 1GiB memory".
 func (r Requests) String() string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(r)) {
