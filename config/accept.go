@@ -12,17 +12,16 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Accept restricts the functions of front doors elsewhere to models, annotations and options that are known to be
-// harmless.
+// Accept restricts the functions of front doors to what is known to be harmless.
 type Accept struct {
-	// Models are model references, and prefixes that end in a slash. A registry of ollama:// other than the
-	// configured one counts only if its host is named. Default: [AcceptedModels].
+	// References, and prefixes that end in a slash. A registry of ollama:// other than the configured one must be
+	// named. Default: [AcceptedModels].
 	Models []string
-	// Programs lets functions run any program, with any options and environment.
+	// Any program, options and environment.
 	Programs bool
 }
 
-// AcceptedModels contain neither a path nor a host chosen by the declaration.
+// AcceptedModels have neither a path nor a host of the declaration's choice.
 var AcceptedModels = []string{"pico", "hf://", "ollama://"}
 
 // Validate returns an error for the first invalid model.
@@ -46,12 +45,12 @@ func (a Accept) models() []string {
 	return a.Models
 }
 
-// plain reports whether all parsers split a reference alike at its slashes.
+// All parsers split the reference alike.
 func plain(ref string) bool {
 	return !strings.Contains(ref, "..") && !strings.ContainsAny(ref, "%\\ \t\r\n")
 }
 
-// takes reports whether a reference equals one of the models or lies below one.
+// Equal to a model, or below one.
 func (a Accept) takes(ref string) bool {
 	return plain(ref) && slices.ContainsFunc(a.models(), func(m string) bool {
 		rest, found := strings.CutPrefix(ref, m)
@@ -65,9 +64,8 @@ func (a Accept) takes(ref string) bool {
 	})
 }
 
-// Read parses a front door's manifest as [Here], and returns the function with its template's annotations of Rouse
-// and of Knative's autoscalers, or an error for the first thing that is not accepted. The caller checks which front
-// door may run functions.
+// Read parses a front door's manifest as [Here]. It returns the function with its annotations, or an error for what
+// is not accepted. The caller checks which front door may run functions.
 func (a Accept) Read(name api.FunctionName, manifest, front string) (api.Function, map[string]string, error) {
 	f, err := Here(manifest, "the front door "+front, ".")
 	if err != nil {
@@ -103,8 +101,7 @@ func (a Accept) Read(name api.FunctionName, manifest, front string) (api.Functio
 	return f, annotations, acceptArgs(rt.Kind, rt.Args)
 }
 
-// Annotations of rouse.dev/ that are accepted. All others name programs, paths or addresses, or belong to the
-// operator.
+// Others name programs, paths or addresses, or belong to the operator.
 var (
 	accepted = leaves("model runtime served-model-name aliases adapters memory device-memory sleep-after sleep-level suspend unload-after gone-after prewake rehearse " +
 		"hold-capacity hold-memory hold-timeout evict-sheddable start-timeout wake-timeout priority target-ttft cost variant-of fallback " +
@@ -132,8 +129,7 @@ func (a Accept) annotations(n *yaml.Node, kind string) (map[string]string, error
 //go:embed harmless
 var harmless embed.FS
 
-// Harmless returns the options of a runtime that open and run nothing, listen nowhere and name no file; true for
-// those with a value.
+// Harmless returns the options that open and run nothing, listen nowhere and name no file; true: with a value.
 func Harmless(kind string) map[string]bool {
 	known := map[string]bool{}
 	list, err := harmless.ReadFile("harmless/" + kind + ".txt")
@@ -175,7 +171,7 @@ func nearestArgument(name string, known map[string]bool) string {
 	return "one such as " + nearestOf(name, known) + " (docs/clusters.md)"
 }
 
-// harmlessValue reports whether a value is neither a path nor a URL nor mistakable for an option.
+// No path, no URL, and not mistakable for an option.
 func harmlessValue(value string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	const digits = "0123456789"

@@ -16,7 +16,6 @@ import (
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
-// settings read a function's annotations, by name.
 type settings map[string]func(value string) error
 
 func settingsOf(f *api.Function) settings {
@@ -27,22 +26,21 @@ func settingsOf(f *api.Function) settings {
 	return s
 }
 
-// passing passes credentials to a server that is no model server, unless an annotation says otherwise.
+// passing is for servers that are no model servers.
 func passing(f *api.Function, has func(key string) bool) {
 	if f.Runtime.Kind == api.RuntimeHTTP && !has(annotationCredentials) {
 		f.PassCredentials = true
 	}
 }
 
-// spellings maps older names of keys to the current ones, which win, as in Knative.
+// Older names of keys. The current one wins, as in Knative.
 var spellings = map[string]string{
 	"autoscaling.knative.dev/minScale": AnnotationMinScale,
 	"autoscaling.knative.dev/maxScale": AnnotationMaxScale,
 	"rouse.dev/gone-after":             AnnotationUnloadAfter,
 }
 
-// annotate applies one annotation; has reports whether another is present. It ignores annotations of others, but
-// rejects unknown keys of Knative's autoscalers.
+// Annotations of others are ignored, unknown ones of Knative's autoscalers rejected.
 func (s settings) annotate(key, value string, has func(key string) bool) error {
 	name := key
 	if newer, older := spellings[key]; older {
@@ -90,8 +88,7 @@ func fromAnnotations(f *api.Function, n *yaml.Node, src source) error {
 	return nil
 }
 
-// eachAnnotation calls see with the annotations in n. Like kubectl, it rejects values that are not strings and
-// duplicate keys.
+// Like kubectl, eachAnnotation rejects values that are not strings and duplicate keys.
 func eachAnnotation(n *yaml.Node, src source, see func(key, value string) error) error {
 	if n.IsZero() || n.Tag == "!!null" {
 		return nil
@@ -122,8 +119,8 @@ func eachAnnotation(n *yaml.Node, src source, see func(key, value string) error)
 	return nil
 }
 
-// fromServiceAnnotations reads the annotations of the Service itself, which Knative does not copy to revisions. The
-// adapters override the template's; other ones of Rouse or of Knative's autoscalers are errors.
+// Knative does not copy the Service's own annotations to revisions. The adapters override the template's; other
+// ones of Rouse or of autoscalers are errors.
 func fromServiceAnnotations(f *api.Function, n *yaml.Node, src source) error {
 	var read api.Function
 	s := settingsOf(&read)
@@ -152,7 +149,7 @@ func parsed[T any](to *T, parse func(string) (T, error)) field {
 	}, shown(to)}
 }
 
-// Values are separated by commas.
+// Separated by commas.
 func parsedList[T ~string](to *[]T, parse func(string) (T, error)) field {
 	return field{func(s string) error {
 		for one := range strings.SplitSeq(s, ",") {
@@ -178,7 +175,7 @@ func text(to *string) field {
 func size(to *api.Bytes) field {
 	return field{parsed(to, func(s string) (api.Bytes, error) {
 		b, err := api.ParseBytes(s)
-		if err == nil && b == 0 { // which would count as not set
+		if err == nil && b == 0 { // not set
 			err = fmt.Errorf("%q: want more than 0, such as 512Mi", s)
 		}
 		return b, err
@@ -228,7 +225,6 @@ func oneName(s string) (api.ModelName, error) {
 	return api.ModelName(s), nil
 }
 
-// shown formats a value as in its annotation.
 func shown[T any](value *T) func() string {
 	return func() string { return fmt.Sprint(*value) }
 }

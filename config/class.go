@@ -34,7 +34,7 @@ const (
 	AnnotationRegions     = "rouse.dev/regions"
 
 	AnnotationInject = "rouse.dev/inject"
-	// Set on a pod that received the function, to the function's port, or on one that did not, to the reason.
+	// The function's port, or why a pod did not receive it.
 	AnnotationInjected    = "rouse.dev/injected"
 	AnnotationNotInjected = "rouse.dev/not-injected"
 )
@@ -53,13 +53,12 @@ const (
 	DefaultUnloadAfter = 15 * time.Minute
 )
 
-// IsFunction reports whether a revision is a function. Without a class of its own, its PodAutoscaler has the
-// cluster's default.
+// IsFunction reports whether a revision is a function. Without a class of its own, its PodAutoscaler's counts.
 func IsFunction(revision, podAutoscaler map[string]string) bool {
 	return cmp.Or(revision[AnnotationClass], podAutoscaler[AnnotationClass]) == Class
 }
 
-// Environment variables of the container; an annotation of the same meaning wins.
+// Of the container; an annotation wins.
 const (
 	EnvRuntime = "ROUSE_RUNTIME"
 	EnvModel   = "ROUSE_MODEL"

@@ -8,14 +8,14 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Key is one annotation of the revision template, with its default and meaning for the documentation.
+// Key is an annotation of the revision template, with its documentation.
 type Key struct {
 	Name, Default, Doc string
 
 	field
 }
 
-// field parses and formats an annotation. text returns the value that sets the field again.
+// text returns the value that sets the field again.
 type field struct {
 	read func(value string) error
 	text func() string
@@ -37,7 +37,7 @@ const (
 
 type target api.Function
 
-// Keys lists all keys, with the fields of a function, in the order of docs/keys.md, which is generated from it.
+// Keys lists all keys in the order of docs/keys.md, which is generated from it.
 func Keys(function *api.Function) []Key {
 	f := (*target)(function)
 	return []Key{

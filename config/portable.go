@@ -13,11 +13,11 @@ import (
 // Manifest is a function with the YAML that declares it.
 type Manifest struct {
 	Function api.Function
-	// In YAML, paths relative to the file's folder are absolute.
+	// Paths are absolute.
 	YAML []byte
 }
 
-// Portable is [Load] with the text of each function.
+// Portable is [Load] with texts.
 func Portable(path string) ([]Manifest, error) {
 	functions, docs, err := load(path)
 	if err != nil {
@@ -75,7 +75,7 @@ func at(n *yaml.Node, keys ...string) *yaml.Node {
 	return n
 }
 
-// ManifestOf returns a manifest that declares f by what differs from the defaults. It has one container.
+// ManifestOf returns a manifest of what differs from the defaults, with one container.
 func ManifestOf(f api.Function) (Manifest, error) {
 	usual := api.Function{Name: f.Name, Runtime: f.Runtime, MinScale: f.MinScale, ActivationScale: f.ActivationScale, SleepAfter: DefaultSleepAfter, UnloadAfter: DefaultUnloadAfter}.WithDefaults()
 	usual.Runtime, usual.MinScale, usual.ActivationScale = api.Runtime{}, 0, 0

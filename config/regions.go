@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// The result is sorted without duplicates; nil: any region.
+// Sorted, without duplicates.
 func parseRegions(s string) (regions []string) {
 	for r := range strings.SplitSeq(s, ",") {
 		if r = strings.TrimSpace(r); r != "" {

@@ -17,8 +17,7 @@ const header = `# Who may use the front door. Keys themselves are not kept: each
 # rouse keys create, set and revoke change this file; a server reads it again on change.
 `
 
-// Add returns the file with a further key. It keeps comments and order. raw must be valid, and so is the result;
-// nil is an empty file.
+// Add returns the file with a further key. Comments and order stay. nil is an empty file.
 func Add(raw []byte, k Key) ([]byte, error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = []byte(header + "keys: []\n")
@@ -53,8 +52,7 @@ func entryOf(k Key) (*yaml.Node, error) {
 	return entry, nil
 }
 
-// Set returns the file with the named key changed, but for its name and hash; or [ErrUnknown]. Comments stay,
-// except for those of removed fields.
+// Set returns the file with the named key changed, but for its name and hash. Comments of remaining fields stay.
 func Set(raw []byte, name string, change func(*Key) error) ([]byte, error) {
 	f, err := Parse(raw)
 	if err != nil {
@@ -110,7 +108,7 @@ func Remove(raw []byte, name string) ([]byte, error) {
 	})
 }
 
-// edit validates the file before and after change.
+// The file is valid before and after.
 func edit(raw []byte, change func(list *yaml.Node) error) ([]byte, error) {
 	if _, err := Parse(raw); err != nil {
 		return nil, err

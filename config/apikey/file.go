@@ -1,5 +1,4 @@
-// Package apikey handles the file that declares the keys of a front door's clients, with edits that preserve
-// comments. It contains only SHA-256 sums of keys.
+// Package apikey handles the file that declares the keys of a front door's clients, by their SHA-256 sums.
 package apikey
 
 import (
@@ -29,69 +28,67 @@ import (
 type File struct {
 	Keys    []Key    `json:"keys"`
 	Issuers []Issuer `json:"issuers,omitempty"`
-	// Objectives are names for priorities, for the header x-llm-d-inference-objective.
+	// For the header x-llm-d-inference-objective.
 	Objectives []Objective `json:"objectives,omitempty"`
 }
 
 // Objective is a name for a priority.
 type Objective struct {
 	Name string `json:"name"`
-	// Priority orders requests, higher first; those below 0 are sheddable.
+	// Higher first; below 0 sheddable.
 	Priority int `json:"priority"`
 }
 
 // Key is one API key.
 type Key struct {
-	// Name is for people and logs.
+	// For people and logs.
 	Name string `json:"name"`
 	Hash string `json:"hash,omitempty"`
-	// Tenant owns the key; default: Name.
+	// Default: Name.
 	Tenant string `json:"tenant,omitempty" flag:"tenant" help:"whose it is: requests of one tenant share its turns and its cached prompts (default: NAME)"`
-	// Expires is zero: never.
+	// Zero: never.
 	Expires time.Time `json:"expires,omitzero"`
 	Rights
 }
 
-// Rights are the models and limits of a client. The zero value allows everything, without limits, at the default
-// priority.
+// Rights are a client's models and limits. Zero allows everything, at the default priority.
 type Rights struct {
-	// Models are name patterns such as "qwen*"; nil: all. An adapter counts as a model.
+	// Patterns such as "qwen*"; nil: all. An adapter counts as a model.
 	Models []string `json:"models,omitempty" flag:"model" help:"a <pattern> of the models that it may use, such as 'qwen*' (repeatable; default: all)"`
-	// In a minute; tokens are input plus output; 0: no limit.
+	// In a minute; 0: no limit.
 	RequestsPerMinute int64 `json:"requestsPerMinute,omitempty" flag:"requests-per-minute" help:"how many requests may begin in a minute; 0: no limit"`
 	TokensPerMinute   int64 `json:"tokensPerMinute,omitempty" flag:"tokens-per-minute" help:"how many tokens, of input and output together, may be used in a minute; 0: no limit"`
-	// In a day and a month, of UTC; 0: no limit.
+	// By UTC; 0: no limit.
 	TokensPerDay       int64 `json:"tokensPerDay,omitempty" flag:"tokens-per-day" help:"how many tokens may be used in a day, of UTC; 0: no limit"`
 	TokensPerMonth     int64 `json:"tokensPerMonth,omitempty" flag:"tokens-per-month" help:"how many tokens may be used in a month, of UTC; 0: no limit"`
 	GPUSecondsPerDay   int64 `json:"gpuSecondsPerDay,omitempty" flag:"gpu-seconds-per-day" help:"how many seconds of GPUs may be used in a day, of UTC; 0: no limit"`
 	GPUSecondsPerMonth int64 `json:"gpuSecondsPerMonth,omitempty" flag:"gpu-seconds-per-month" help:"how many seconds of GPUs may be used in a month, of UTC; 0: no limit"`
-	// Concurrent bounds the requests that wait or run at once; 0: no limit.
+	// Waiting or running at once; 0: no limit.
 	Concurrent int `json:"concurrent,omitempty" flag:"concurrent" help:"how many requests may wait or run at once; 0: no limit"`
-	// MaxPriority is the highest that a request may claim, the negative of the field "priority".
+	// The negative of the field "priority".
 	MaxPriority int `json:"maxPriority,omitempty" flag:"max-priority" help:"the highest priority that its requests may claim, 0 to 8"`
-	// ServiceTiers may be claimed besides auto, default and flex.
+	// Besides auto, default and flex.
 	ServiceTiers []string `json:"serviceTiers,omitempty" flag:"service-tier" help:"a service <tier> that its requests may claim besides auto, default and flex (repeatable)"`
 }
 
-// Issuer is an OpenID Connect issuer whose tokens are accepted besides keys.
+// Issuer is an OpenID Connect issuer whose tokens count as keys.
 type Issuer struct {
-	// URL is the base of /.well-known/openid-configuration.
+	// The base of /.well-known/openid-configuration.
 	URL string `json:"url"`
-	// Audience is the required audience of its tokens.
+	// Of its tokens.
 	Audience string `json:"audience"`
-	// TenantClaim names the tenant; default "sub".
+	// Default "sub".
 	TenantClaim string `json:"tenantClaim,omitempty"`
-	// Tenants maps claims to tenants that differ from [Issuer.Tenant]'s default.
+	// By claim; others are [Issuer.Tenant]'s default.
 	Tenants map[string]string `json:"tenants,omitempty"`
-	// Rights apply to each of its tenants.
 	Rights
 }
 
-// maxName bounds a name, in bytes. A tenant of an issuer may have twice as many.
+// In bytes. A tenant of an issuer may have twice as many.
 const maxName = 128
 
-// Anonymous is the entry for clients without a key, which has no hash and no tenant. They share its limits, but
-// each address is a client of its own. Without it they are rejected.
+// Anonymous is the entry for clients without a key. They share its limits, but each address is a client of its own.
+// Without it they are rejected.
 const Anonymous = "anonymous"
 
 // Parse parses a File in YAML or JSON.
@@ -110,7 +107,7 @@ func Parse(raw []byte) (*File, error) {
 	return &f, f.Validate()
 }
 
-// toJSON converts YAML text with a single document to JSON, whose decoder checks types and unknown fields.
+// JSON's decoder checks types and unknown fields.
 func toJSON(raw []byte) ([]byte, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(raw))
 	var doc, second any
@@ -191,7 +188,7 @@ func (k *Key) validate() error {
 
 func (i *Issuer) validate() error {
 	u, err := url.Parse(i.URL)
-	bad := ValidName(i.URL + "#") // half of a tenant's name
+	bad := ValidName(i.URL + "#")
 	switch {
 	case bad != nil:
 		return fmt.Errorf("url: %w", bad)
@@ -229,7 +226,7 @@ const maxPriority = 8
 
 // ValidName returns why s cannot be the name of a key or tenant, or nil.
 func ValidName(s string) error {
-	bad := func(c rune) bool { return c == ' ' || c == '"' || !unicode.IsPrint(c) } // unprintable characters make two names look alike
+	bad := func(c rune) bool { return c == ' ' || c == '"' || !unicode.IsPrint(c) } // else two names could look alike
 	switch {
 	case s == "":
 		return errors.New("it has no name")
@@ -250,20 +247,19 @@ func New() (key, hash string) {
 	return key, Hash(key)
 }
 
-// Hash returns the stored form of a key. Keys are long and random: a plain sum suffices.
+// Hash returns a key's stored form: keys are random, so a plain sum suffices.
 func Hash(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
 }
 
-// Tenant returns the tenant of a claim: the entry in Tenants, else URL#CLAIM. URLs contain no "#": a claim cannot
-// name the tenant of another issuer or of a key.
+// Tenant returns a claim's tenant, by default URL#CLAIM: URLs contain no "#", so it is no other issuer's or key's.
 func (i *Issuer) Tenant(claim string) string { return cmp.Or(i.Tenants[claim], i.URL+"#"+claim) }
 
 // Owner returns the key's tenant.
 func (k *Key) Owner() string { return cmp.Or(k.Tenant, k.Name) }
 
-// Budgets returns the limits of tokens and GPU-seconds, of a day and of a month.
+// Budgets returns the limits of tokens and GPU-seconds, of day and month.
 func (r Rights) Budgets() [2][2]int64 {
 	return [2][2]int64{{r.TokensPerDay, r.GPUSecondsPerDay}, {r.TokensPerMonth, r.GPUSecondsPerMonth}}
 }
@@ -290,7 +286,7 @@ func matches(pattern, name string) bool {
 	return len(name) >= len(before)+len(after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after)
 }
 
-// Claim returns an error if a request may not have a priority; tier is the service tier that it comes from, if any.
+// Claim refuses a priority; tier is the service tier that it comes from.
 func (r Rights) Claim(priority int, tier string) *api.Error {
 	most := r.MaxPriority
 	switch {
