@@ -25,6 +25,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/metrics"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/tombstone"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -59,8 +60,9 @@ type Queues struct {
 	grants *grants
 	woken  chan *Wake // for Run; dropped when full
 
-	mu        sync.Mutex // guards functions; not locked while a function is
+	mu        sync.Mutex // guards the fields below; not locked while a function is
 	functions map[api.FunctionName]*Function
+	removed   tombstone.Set // instances that outlive their function
 }
 
 // New returns Queues without functions.
@@ -87,6 +89,21 @@ func (q *Queues) Run(ctx context.Context) {
 func (q *Queues) function(name api.FunctionName) *Function {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.create(name)
+}
+
+// functionOf is function, or nil if an instance outlives a removed one.
+func (q *Queues) functionOf(name api.FunctionName, id api.InstanceID) *Function {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.functions[name] == nil && q.removed.Holds(id, 0, time.Now()) {
+		return nil
+	}
+	return q.create(name)
+}
+
+// The caller holds mu.
+func (q *Queues) create(name api.FunctionName) *Function {
 	f := q.functions[name]
 	if f == nil {
 		f = newFunction(q, name)
@@ -138,16 +155,20 @@ func (q *Queues) PutFunction(spec api.Function) {
 
 // RemoveFunction refuses waiting requests; running ones finish.
 func (q *Queues) RemoveFunction(name api.FunctionName) {
-	q.mu.Lock()
-	f := q.functions[name]
-	delete(q.functions, name)
-	q.mu.Unlock()
+	f := q.known(name)
 	if f == nil {
 		return
 	}
 	f.mu.Lock()
 	f.declared = false
+	left := f.set.Reports()
 	f.mu.Unlock()
+	q.mu.Lock()
+	delete(q.functions, name)
+	for _, st := range left {
+		q.removed.Add(st.Instance, tombstone.Final, time.Time{})
+	}
+	q.mu.Unlock()
 	q.cfg.Renamed()
 	f.RefuseWaiting(api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the function %s was removed while the request waited", name))
 	f.close()
@@ -185,12 +206,13 @@ func (q *Queues) Brings(name api.FunctionName, adapters []api.ModelName) {
 	q.cfg.Renamed()
 }
 
-// ObserveInstance applies an instance's report, unless it is outdated.
+// ObserveInstance applies an instance's report, unless it is outdated or the instance's function was removed.
 func (q *Queues) ObserveInstance(st api.InstanceStatus) {
-	f := q.function(st.Function)
-	f.update(func(now time.Time) { f.learn(st, now) })
-	if st.Ready() {
-		f.gather()
+	if f := q.functionOf(st.Function, st.Instance); f != nil {
+		f.update(func(now time.Time) { f.learn(st, now) })
+		if st.Ready() {
+			f.gather()
+		}
 	}
 	if st.State == api.Gone {
 		q.grants.forget(st.Instance)

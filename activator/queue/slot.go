@@ -376,7 +376,10 @@ func (w *Want) pay(gpuSeconds float64) {
 
 // Hold records how many GPUs an instance holds while awake.
 func (q *Queues) Hold(name api.FunctionName, id api.InstanceID, gpus float64) {
-	f := q.function(name)
+	f := q.functionOf(name, id)
+	if f == nil {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.costs.change(id, 0, time.Now(), func(h *holder) { h.gpus = gpus })
