@@ -90,7 +90,9 @@ type Function struct {
 	label                    string
 	duration, hold, first    prometheus.Observer
 	held, heldBytes, running prometheus.Gauge
-	codes                    sync.Map // by status
+
+	mu      sync.Mutex // guards removed, and the beginning of series
+	removed bool
 }
 
 // Of returns a function's metrics; empty: of [None].
@@ -103,21 +105,28 @@ func (m *Metrics) Of(name api.FunctionName) *Function {
 	}
 }
 
-// Remove deletes the function's series.
+// Remove deletes the function's series. No other begins.
 func (f *Function) Remove() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.removed = true
 	by := prometheus.Labels{"function": f.label}
 	for _, v := range f.m.vectors {
 		v.DeletePartialMatch(by)
 	}
 }
 
+func (f *Function) count(v *prometheus.CounterVec, labels ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.removed {
+		v.WithLabelValues(append([]string{f.label}, labels...)...).Inc()
+	}
+}
+
 // Done counts a finished request.
 func (f *Function) Done(status int, took time.Duration) {
-	c, found := f.codes.Load(status)
-	if !found {
-		c, _ = f.codes.LoadOrStore(status, f.m.requests.WithLabelValues(f.label, strconv.Itoa(status)))
-	}
-	c.(prometheus.Counter).Inc()
+	f.count(f.m.requests, strconv.Itoa(status))
 	f.duration.Observe(took.Seconds())
 }
 
@@ -144,31 +153,28 @@ func (f *Function) Held(n int, b api.Bytes) {
 func (f *Function) Running(delta int) { f.running.Add(float64(delta)) }
 
 // Woke counts a wake.
-func (f *Function) Woke(path string, err error) {
+func (f *Function) Woke(err error) {
 	result := "ok"
 	if err != nil {
 		result = "failed"
 	}
-	f.m.wakes.WithLabelValues(f.label, path, result).Inc()
+	f.count(f.m.wakes, "direct", result)
 }
 
 // Refused counts a refusal. code may be empty.
 func (f *Function) Refused(code string) {
-	if code == "" {
-		code = "bad_request"
-	}
-	f.m.refused.WithLabelValues(f.label, code).Inc()
+	f.count(f.m.refused, cmp.Or(code, "bad_request"))
 }
 
 // FellBack counts a request that goes to another model.
 func (f *Function) FellBack(code string) {
 	f.Refused(code)
-	f.m.fallbacks.WithLabelValues(f.label, code).Inc()
+	f.count(f.m.fallbacks, code)
 }
 
 // Retried counts an attempt whose request goes elsewhere.
 func (f *Function) Retried(code string) {
-	f.m.retries.WithLabelValues(f.label, reason(code)).Inc()
+	f.count(f.m.retries, reason(code))
 }
 
 // reasons bounds the label: the code comes from an instance.

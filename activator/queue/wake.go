@@ -100,7 +100,7 @@ func wokenByOthers(i *route.Instance) bool {
 
 // trace may be nil.
 func (f *Function) woke(id api.InstanceID, st api.InstanceStatus, err error, trace *Wake) {
-	f.Metrics.Woke("direct", err)
+	f.Metrics.Woke(err)
 	if err != nil {
 		f.q.cfg.Log.Warn("wake failed", "function", f.Name, "instance", id, "error", err)
 	}
