@@ -133,14 +133,11 @@ func (a *Answer) copyHeader(to, from http.Header) {
 
 const errorLimit = 64 << 10
 
-// OpenAI's, SGLang's flat one, or text.
-func (a *Answer) error() *api.Error {
+// Error reads the rest of the answer as an error: OpenAI's, SGLang's flat one, or text.
+func (a *Answer) Error() *api.Error {
 	a.from.Fill(errorLimit)
 	return parseError(a.resp.StatusCode, a.from.Bytes())
 }
-
-// Error reads an unsuccessful answer as an error.
-func (a *Answer) Error() *api.Error { return a.error() }
 
 // OpenAI's inside its wrapper, or flat.
 type wireError struct {

@@ -192,18 +192,15 @@ func (call Call) request(ctx context.Context) *http.Request {
 	in := call.In
 	h := make(http.Header, len(in.Header)+4)
 	relay.CopyHeader(h, in.Header)
-	call.ours(h)
+	call.Head(h)
 	if call.Instead != nil {
 		return relay.Request(ctx, in, call.Base, h, call.Instead)
 	}
 	return relay.Request(ctx, in, call.Base, h, call.Body)
 }
 
-// Head makes a client's header the attempt's.
-func (call Call) Head(h http.Header) { call.ours(h) }
-
-// ours removes what is not for an instance.
-func (call Call) ours(h http.Header) {
+// Head makes a client's header the attempt's: it removes what is not for an instance, and adds our own fields.
+func (call Call) Head(h http.Header) {
 	if !call.Credentials {
 		for key := range h {
 			if control.Credential(key) {
@@ -265,7 +262,7 @@ func broken(err error) *Failure {
 func (a *Answer) failure() *Failure {
 	status, code := a.resp.StatusCode, a.resp.Header.Get(control.HeaderRefused)
 	if failed := a.resp.Header.Get(control.HeaderFailed); failed != "" {
-		e := a.error()
+		e := a.Error()
 		e.Status = http.StatusBadGateway
 		return &Failure{Given: true, Code: failed, Err: e}
 	}
@@ -277,7 +274,7 @@ func (a *Answer) failure() *Failure {
 	case code == "" && status != http.StatusBadGateway:
 		return nil
 	}
-	e := a.error()
+	e := a.Error()
 	if code != "" {
 		return &Failure{Code: code, Err: e, Waited: a.Waited()}
 	}
