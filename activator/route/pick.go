@@ -65,12 +65,6 @@ type candidate struct {
 // Many reports whether a [Want] matters.
 func (s *Set) Many() bool { return len(s.all) > 1 }
 
-// Pick is [Set.PickFor] for an adapter.
-func (s *Set) Pick(now time.Time, adapter api.ModelName) *Instance {
-	i, _ := s.PickFor(now, Want{Adapter: adapter}, nil)
-	return i
-}
-
 // PickFor reserves a slot of an instance that may accepts, and returns the reason; nil: none. [Set.Release] gives
 // it back.
 func (s *Set) PickFor(now time.Time, w Want, may func(api.InstanceID) bool) (*Instance, api.Choice) {
