@@ -240,7 +240,7 @@ func (f *Function) enter(ctx context.Context, w *Want, again bool, now time.Time
 	}
 	w.entry, w.ctx, w.done = e, ctx, done
 	f.costs.queueUp(w, 1, now)
-	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
+	f.measureQueue()
 	return displaced, nil
 }
 
@@ -303,7 +303,7 @@ func (f *Function) endWait(w *Want, s *Slot, ok bool, since time.Time, q *waitSt
 		}
 	}
 	w.paused += f.paused.at(now) - q.paused
-	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
+	f.measureQueue()
 	f.mu.Unlock()
 	if left {
 		f.meter.changed()
@@ -369,7 +369,7 @@ func (f *Function) hand(i *route.Instance, why api.Choice, e *entry) *Slot {
 	s := f.take(i, why, e.terms)
 	s.trace, f.trace = f.trace, nil // the first request with a slot gets the trace
 	s.trace.goesTo(i.ID, time.Now())
-	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
+	f.measureQueue()
 	return s
 }
 

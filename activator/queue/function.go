@@ -226,7 +226,7 @@ func (f *Function) RefuseWaiting(err *api.Error) {
 	for {
 		f.mu.Lock()
 		e := f.queue.Next()
-		f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
+		f.measureQueue()
 		f.mu.Unlock()
 		if e == nil {
 			break
@@ -235,6 +235,9 @@ func (f *Function) RefuseWaiting(err *api.Error) {
 	}
 	f.meter.changed()
 }
+
+// The caller holds mu.
+func (f *Function) measureQueue() { f.Metrics.Held(f.queue.Len(), f.queue.Bytes()) }
 
 // EndAll ends all waiting and running requests with err.
 func (f *Function) EndAll(err *api.Error) {

@@ -203,7 +203,7 @@ func (f *Function) sendAway(group api.FunctionName, most int) (sent int) {
 	for sent < most {
 		f.mu.Lock()
 		e := f.queue.LeaveFirst(group)
-		f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
+		f.measureQueue()
 		f.mu.Unlock()
 		if e == nil {
 			break
