@@ -10,6 +10,6 @@
 //     it.
 //  5. The slot is freed when the answer or the stream ends.
 //
-// With [Config.Front] it names the activators' own address. Each stream has two goroutines: gRPC's, which serves,
-// and a receiving one.
+// With [Config.Front] it names the activators' own address. Each stream has three goroutines: gRPC's, which waits, one
+// that receives and one that serves.
 package picker

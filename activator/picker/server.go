@@ -78,7 +78,7 @@ type Server struct {
 
 	cfg     Config
 	deps    Deps
-	streams sync.WaitGroup // the receiving goroutines
+	streams sync.WaitGroup
 }
 
 // New returns a picker. It starts no goroutine.
