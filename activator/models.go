@@ -119,7 +119,7 @@ func (a *Activator) listModels(w http.ResponseWriter, r *http.Request, has func(
 		return
 	}
 	more := len(list) > limit
-	if more && q.Has("before_id") {
+	if more && q.Get("before_id") != "" {
 		list = list[len(list)-limit:]
 	} else if more {
 		list = list[:limit]
