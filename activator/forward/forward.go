@@ -193,10 +193,11 @@ func (call Call) request(ctx context.Context) *http.Request {
 	h := make(http.Header, len(in.Header)+4)
 	relay.CopyHeader(h, in.Header)
 	call.Head(h)
-	if call.Instead != nil {
-		return relay.Request(ctx, in, call.Base, h, call.Instead)
+	body := call.Instead
+	if body == nil {
+		body = call.Body
 	}
-	return relay.Request(ctx, in, call.Base, h, call.Body)
+	return relay.Request(ctx, in, call.Base, h, body)
 }
 
 // Head makes a client's header the attempt's: it removes what is not for an instance, and adds our own fields.

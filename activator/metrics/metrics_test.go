@@ -20,18 +20,12 @@ func TestRemovedHasNoSeries(t *testing.T) {
 	}
 	f := m.Of("default/m")
 	f.Done(200, time.Second)
-	if n, err := testutil.GatherAndCount(reg); err != nil || n == 0 {
-		t.Fatalf("found %d series, error %v: want some", n, err)
-	}
 	f.Remove()
 	f.Done(200, time.Second)
 	f.Done(404, time.Second)
 	f.FellBack(api.CodeBusy)
 	f.Retried(api.CodeMoved)
 	f.Woke(errors.New("it has ended"))
-	f.Timing(Timing{Hold: time.Second})
-	f.Held(1, 1)
-	f.Running(1)
 	if n, err := testutil.GatherAndCount(reg); err != nil || n != 0 {
 		t.Errorf("found %d series of a removed function, error %v: want none", n, err)
 	}

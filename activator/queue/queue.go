@@ -86,26 +86,14 @@ func (q *Queues) Run(ctx context.Context) {
 }
 
 // Reports and grants may come before the declaration.
-func (q *Queues) function(name api.FunctionName) *Function {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.create(name)
-}
+func (q *Queues) function(name api.FunctionName) *Function { return q.functionOf(name, "") }
 
 // functionOf is function, or nil if an instance outlives a removed one.
 func (q *Queues) functionOf(name api.FunctionName, id api.InstanceID) *Function {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.functions[name] == nil && q.removed.Holds(id, 0, time.Now()) {
-		return nil
-	}
-	return q.create(name)
-}
-
-// The caller holds mu.
-func (q *Queues) create(name api.FunctionName) *Function {
 	f := q.functions[name]
-	if f == nil {
+	if f == nil && !q.removed.Holds(id, 0, time.Now()) {
 		f = newFunction(q, name)
 		q.functions[name] = f
 	}
