@@ -52,33 +52,42 @@ type EmitterFunc func(Event)
 // Emit calls f.
 func (f EmitterFunc) Emit(e Event) { f(e) }
 
-// Demand is an activator's load for one function, sent on change and repeated while it is not zero.
+// Demand is an activator's load for one function: a level, sent on change and repeated while it is not zero.
 type Demand struct {
 	Function FunctionName `json:"function"`
-	// The sender.
+	// Activator is the sender; the autoscaler adds up the demands of all activators.
 	Activator string `json:"activator"`
-	Waiting   int    `json:"waiting"`
-	// Any variant of their model may serve these.
+	// Waiting is the number of held requests.
+	Waiting int `json:"waiting"`
+	// Shared is how many of them any variant of their model may serve.
 	Shared int `json:"shared,omitempty"`
-	// Waiting requests by client, if some instances may not serve all; keys are activators' own.
-	Tenants   map[string]int `json:"tenants,omitempty"`
-	OldestAge time.Duration  `json:"oldestAge"`
-	// The estimated size.
+	// Tenants is the number of waiting requests by client, for functions some of whose instances may not serve every
+	// client; the keys are activators' own.
+	Tenants map[string]int `json:"tenants,omitempty"`
+	// OldestAge is how long the oldest held request has waited.
+	OldestAge time.Duration `json:"oldestAge"`
+	// WaitingTokens is the estimated size of the held requests.
 	WaitingTokens Tokens `json:"waitingTokens"`
-	// At instances.
+	// Running is the number of requests sent to instances and not yet finished.
 	Running int `json:"running"`
-	// Requests that use only spare capacity, not in Running. An idle instance stays awake for them.
-	Background  int       `json:"background,omitempty"`
+	// Background is the number of running requests that use only spare capacity; Running does not include them. An
+	// otherwise idle instance stays awake for them.
+	Background int `json:"background,omitempty"`
+	// LastRequest is when the last request arrived; zero: none ever did.
 	LastRequest time.Time `json:"lastRequest"`
-	// The W3C traceparent of the wake that the oldest request waits for.
+	// Trace is the W3C traceparent of the wake, in its root span, that the oldest waiting request is for; empty: none
+	// waits.
 	Trace string `json:"trace,omitempty"`
-	// Woken by the activator under a grant.
+	// Waking is the instance that the activator is waking under a grant; empty: none.
 	Waking InstanceID `json:"waking,omitempty"`
-	// The sleeper that has kept the first waiting request's conversation, if one has.
+	// Prefers is the sleeping instance that has kept the conversation of the first waiting request; empty: none has,
+	// or there is no choice.
 	Prefers InstanceID `json:"prefers,omitempty"`
-	// Bound: only Prefers may be woken or started for the waiting requests.
-	Bound bool      `json:"bound,omitempty"`
-	At    time.Time `json:"at"`
+	// Bound means that only Prefers may be woken or started for the waiting requests: they may not go to some of the
+	// instances.
+	Bound bool `json:"bound,omitempty"`
+	// At is when the demand was measured.
+	At time.Time `json:"at"`
 }
 
 // Zero reports whether no request waits or runs and nothing is being woken.
@@ -86,7 +95,7 @@ func (d Demand) Zero() bool {
 	return d.Waiting == 0 && d.Running == 0 && d.Background == 0 && d.Waking == ""
 }
 
-// Decision is one action of the autoscaler.
+// Decision is one action of the autoscaler, with its reason.
 type Decision struct {
 	At       time.Time    `json:"at"`
 	Function FunctionName `json:"function"`
@@ -102,9 +111,9 @@ type Decision struct {
 	//   - "forecast": it is known whether a predicted request came;
 	//   - "fail": waiting requests are refused.
 	Action string `json:"action"`
-	// One sentence, with the numbers that mattered.
+	// Reason explains the action in one sentence, with the numbers that mattered.
 	Reason string `json:"reason"`
-	// Why the action failed.
+	// Error is why the action failed; empty while it runs and if it succeeded.
 	Error string `json:"error,omitempty"`
 }
 
@@ -217,46 +226,49 @@ const (
 	StepLoading   = "loading"
 )
 
-// WakeTrace is the record of one wake, from the request that found no instance awake to its answer's first byte,
-// or, without a request, until the instance is awake.
+// WakeTrace is the record of one wake: from the arrival of the request that found no instance awake to the first byte
+// of its answer. If no request caused the wake, it ends when the instance is awake. It is a value; a part that has
+// two records of one wake merges them.
 type WakeTrace struct {
 	Function FunctionName `json:"function"`
 	Instance InstanceID   `json:"instance"`
-	// Root is the root span, Parent the client's.
-	Trace     string `json:"trace"`
-	Root      string `json:"root"`
-	Parent    string `json:"parent,omitempty"`
-	Unsampled bool   `json:"unsampled,omitempty"`
-	// Set by the autoscaler.
+	// Trace is the wake's trace ID, Root the ID of its root span, and Parent the client's span, if the request
+	// carried one.
+	Trace  string `json:"trace"`
+	Root   string `json:"root"`
+	Parent string `json:"parent,omitempty"`
+	// Unsampled means that the client did not want its trace exported.
+	Unsampled bool `json:"unsampled,omitempty"`
+	// Path is empty while unknown; only the autoscaler sets it.
 	Path Path `json:"path,omitempty"`
-	// The part whose call brought the instance up.
+	// By is the part that made the call which brought the instance up; empty while unknown.
 	By Part `json:"by,omitempty"`
-	// Empty: no request caused the wake.
+	// Activator is the one that held the request; empty if no request caused the wake.
 	Activator string `json:"activator,omitempty"`
-	// Where the instance came up, if it joins the front door.
+	// Cluster is where the instance came up, if that cluster joins the front door that held the request.
 	Cluster string `json:"cluster,omitempty"`
-	// The autoscaler's.
+	// Reason is the autoscaler's reason, if it decided the wake.
 	Reason string `json:"reason,omitempty"`
-	// By the clock of the record's maker.
+	// Start is the beginning of the wake, by the clock of the part that made the record.
 	Start time.Time     `json:"start"`
 	Total time.Duration `json:"total"`
-	// By beginning; within [0, Total].
+	// Spans are sorted by their beginning; each lies within [0, Total].
 	Spans []Span `json:"spans"`
 }
 
 // Span is one step of a wake.
 type Span struct {
-	// Outermost spans have the record's Root as Parent.
+	// ID and Parent are span IDs of the trace; the outermost spans have the record's Root as parent.
 	ID     string `json:"id"`
 	Parent string `json:"parent"`
 	Name   string `json:"name"`
 	Part   Part   `json:"part"`
-	// If not the record's instance.
+	// Who is the instance that the step is about, if it is not the record's.
 	Who InstanceID `json:"who,omitempty"`
-	// From the record's Start.
+	// After is the beginning, as an offset from the record's Start.
 	After time.Duration `json:"after"`
 	Took  time.Duration `json:"took"`
-	// A reason or an error.
+	// Note is a reason or an error.
 	Note string `json:"note,omitempty"`
 }
 

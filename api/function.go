@@ -13,86 +13,99 @@ import (
 	"time"
 )
 
-// Function is one declared model, with defaults filled in. Parts never change one that they were given.
+// Function is one model as declared by a user, with every default filled in. It is a value: parts copy it and never
+// change one that they were given.
 type Function struct {
 	Name FunctionName `json:"name"`
-	// The Knative Service of a revision; empty on one machine.
+	// Service is the Knative Service that the function is a revision of; empty on one machine, where a function is
+	// its own service.
 	Service FunctionName `json:"service,omitempty"`
-	// For clients; default: the service's.
-	Model   ModelName   `json:"model"`
+	// Model is the name used by clients; default: the service's name.
+	Model ModelName `json:"model"`
+	// Aliases are further names for the same model.
 	Aliases []ModelName `json:"aliases,omitempty"`
-	// FullNameOnly: clients must write the service's namespace too.
+	// FullNameOnly means that clients must write the service's name with its namespace.
 	FullNameOnly bool    `json:"fullNameOnly,omitempty"`
 	Runtime      Runtime `json:"runtime"`
-	// The argv of a program between clients and runtime. It listens on $PORT of 127.0.0.1 and finds the runtime at
-	// $ROUSE_RUNTIME_URL.
+	// Handler is the argv of a program for pre- and post-processing that requests pass on their way to the runtime;
+	// empty: none. It listens on $PORT of 127.0.0.1 and finds the runtime at $ROUSE_RUNTIME_URL.
 	Handler []string `json:"handler,omitempty"`
-	// Of awake instances.
+	// MinScale and MaxScale bound the number of awake instances. MinScale 0 allows scale to zero.
 	MinScale int `json:"minScale"`
 	MaxScale int `json:"maxScale"`
-	// How many instances come up when none is awake; 0 means 1.
+	// ActivationScale is how many instances are woken or started at once when none is awake; 0 means 1.
 	ActivationScale int `json:"activationScale,omitempty"`
-	// Requests that one instance runs at once, at least 1.
+	// Concurrency is how many requests one instance runs at once, at least 1.
 	Concurrency int `json:"concurrency"`
-	// The setting or default that Concurrency comes from; empty: declared.
+	// ConcurrencyBy names the server setting or default that Concurrency comes from; empty: it was declared.
 	ConcurrencyBy string `json:"concurrencyBy,omitempty"`
-	// Of one awake instance. A zero Host is learned.
+	// Memory is the need of one awake instance. A zero Host is learned from the instance.
 	Memory Memory `json:"memory"`
-	// Idle time; 0 keeps an instance awake.
+	// SleepAfter is the idle time after which an awake instance goes to sleep; 0 keeps it awake.
 	SleepAfter time.Duration `json:"sleepAfter"`
-	// 1 or 2. Unless FixedLevel, 2 where it was measured to be faster.
+	// SleepLevel is the level of a sleep: 1 or 2. FixedLevel means that it was declared. Otherwise level 2 is chosen
+	// if a sleep and the wake after it were measured to be faster there than at level 1.
 	SleepLevel Level `json:"sleepLevel"`
 	FixedLevel bool  `json:"fixedLevel,omitempty"`
-	// Time asleep; 0 keeps an instance asleep.
+	// UnloadAfter is the time asleep after which an instance is stopped; 0 keeps it asleep.
 	UnloadAfter time.Duration `json:"goneAfter"`
-	// NoPrewake: an instance comes up only for a request.
+	// NoPrewake disables waking or starting an instance before a request comes.
 	NoPrewake bool `json:"noPrewake,omitempty"`
-	// Rehearse is a Rehearse constant: when an instance sleeps once for a moment; empty: [RehearseMeasured].
+	// Rehearse says when an instance is put to sleep once for a moment while nobody waits for it: one of the Rehearse
+	// constants; empty: [RehearseMeasured].
 	Rehearse string `json:"rehearse,omitempty"`
-	// Suspend is a Suspend constant: whether an instance may be [Suspended]; empty: [SuspendAuto].
+	// Suspend says whether an instance may be [Suspended]: one of the Suspend constants; empty: [SuspendAuto].
 	Suspend string `json:"suspend,omitempty"`
-	Hold    Hold   `json:"hold"`
-	// Until the first generated token.
+	// Hold bounds the queue of held requests.
+	Hold Hold `json:"hold"`
+	// StartTimeout bounds a start, from the process to the first generated token.
 	StartTimeout time.Duration `json:"startTimeout"`
-	// Until the first generated token; see [Function.RiseTimeout].
+	// WakeTimeout bounds a wake, from the call to the first generated token; see [Function.RiseTimeout].
 	WakeTimeout time.Duration `json:"wakeTimeout"`
-	// From dispatch to the last byte; 0: no bound.
+	// RequestTimeout bounds a request from dispatch to its last byte; 0 means no bound.
 	RequestTimeout time.Duration `json:"requestTimeout"`
-	// From dispatch to the first byte; 0: no bound.
+	// FirstByteTimeout bounds the time from dispatch to the answer's first byte; 0 means no bound.
 	FirstByteTimeout time.Duration `json:"firstByteTimeout,omitempty"`
-	// Between two pieces of an answer; 0: no bound.
+	// IdleTimeout bounds the time between two pieces of an answer; 0 means no bound.
 	IdleTimeout time.Duration `json:"idleTimeout,omitempty"`
-	// Of functions that compete for memory the higher wins.
-	Priority int    `json:"priority"`
-	Target   Target `json:"target,omitzero"`
-	// Of one awake instance per hour, in a unit of all variants; 0: 1 for each GPU.
+	// Priority decides between functions that compete for the same memory; higher wins. Default 0.
+	Priority int `json:"priority"`
+	// Target is the service level that the function keeps by having more instances awake.
+	Target Target `json:"target,omitzero"`
+	// Cost is the price of one awake instance per hour, in any unit common to all variants of a model; 0: 1 for each
+	// GPU.
 	Cost float64 `json:"cost,omitempty"`
-	// The model that this function is one way to run.
+	// VariantOf is a model that several functions run in different ways. Requests for that name go to any variant
+	// that the autoscaler has awake. Empty: none.
 	VariantOf ModelName `json:"variantOf,omitempty"`
-	// Models, in order, that answer when this one can't in time.
+	// Fallback are the models, in order, that answer requests for which this function has no instance in time.
 	Fallback []ModelName `json:"fallback,omitempty"`
-	// DualPods: in a cluster one pod claims the GPUs, another, which outlives it asleep, runs the model.
+	// DualPods means that in a cluster a pod of the function only claims its GPUs. Another pod, which outlives it
+	// asleep, runs the model.
 	DualPods bool `json:"dualPods,omitempty"`
-	// JSON in the shape of a pod: what differs where the model runs.
+	// ProviderPatch is JSON in the shape of a pod: how the pod that runs the model differs from the pod that claims
+	// the GPUs. Empty: it does not.
 	ProviderPatch string `json:"providerPatch,omitempty"`
-	// Tokens that are compared after each wake with those before the first sleep. 0: the runtime's default; below
-	// 0: none.
+	// CanaryTokens is how many tokens of a fixed prompt are compared after each wake with the tokens before the first
+	// sleep. 0: the runtime's default; below 0: none.
 	CanaryTokens int `json:"canaryTokens,omitempty"`
-	// To the model server; see [control.Credential].
+	// PassCredentials forwards a client's credentials to the model server; see control.Credential.
 	PassCredentials bool `json:"passCredentials,omitempty"`
-	// All clients share one prefix cache.
+	// SharedPrefixes lets all clients share one prefix cache.
 	SharedPrefixes bool `json:"sharedPrefixes,omitempty"`
-	// Snapshot lets the runtime start from its process's memory on the node's disk.
+	// Snapshot lets the runtime start from a snapshot of its process on the node's disk. A snapshot holds the process's memory.
 	Snapshot bool `json:"snapshot,omitempty"`
-	// A Kubernetes label selector: a front door creates the function in such a cluster on demand.
+	// Clusters is a Kubernetes label selector of clusters. A front door creates the function in one of them on
+	// demand. Empty: the function runs where it is declared.
 	Clusters string `json:"clusters,omitempty"`
-	// How long a function that a front door created is unloaded before it is removed; 0: [DefaultRemoveAfter].
+	// RemoveAfter is how long the function is unloaded in a cluster where a front door created it, before it is
+	// removed there; 0: [DefaultRemoveAfter].
 	RemoveAfter time.Duration `json:"removeAfter,omitempty"`
-	// Where requests may be sent; nil: anywhere.
+	// Regions are the regions that requests may be sent to; nil: any.
 	Regions []string `json:"regions,omitempty"`
-	// The declaration, if Clusters is set. It may contain secrets: never log it.
+	// Manifest is the document that declares the function, if Clusters is set. It may contain secrets: never log it.
 	Manifest string `json:"manifest,omitempty"`
-	// For people.
+	// Origin is where the function was declared (a file, "built in", a URL), for people.
 	Origin string `json:"origin,omitempty"`
 }
 
@@ -125,29 +138,34 @@ const (
 // RuntimeKinds are in the order of the documentation.
 var RuntimeKinds = []string{RuntimeEngine, RuntimeVLLM, RuntimeSGLang, RuntimeOllama, RuntimeLlamaCpp, RuntimeRayServe, RuntimeCommand, RuntimeHTTP}
 
-// Runtime says which model server an instance runs and how.
+// Runtime says which model server an instance runs and with which options.
 type Runtime struct {
 	Kind string `json:"kind"`
-	// "pico", a path, a URL that is fetched (file, https, hf, oci, s3, ollama), or the runtime's own name.
+	// Model is the model's reference: "pico", a path, a URL that is fetched before the start (file, https, hf, oci,
+	// s3, ollama), or the runtime's own model name.
 	Model string `json:"model,omitempty"`
-	// The argv of [RuntimeCommand] and [RuntimeHTTP], with "$(PORT)" of 127.0.0.1. For other kinds it replaces the
-	// program and what is before the options.
+	// Command is the argv of [RuntimeCommand] and [RuntimeHTTP]. "$(PORT)" in it is replaced by the port that the
+	// server must listen on at 127.0.0.1. For other kinds it replaces the program and everything before the options;
+	// empty: the kind's program in PATH.
 	Command []string `json:"command,omitempty"`
-	// Of a runtime that something else starts, such as a sidecar.
+	// Endpoint is the address of a runtime that something else starts and stops, such as a sidecar container. Empty:
+	// the instance starts its runtime itself.
 	Endpoint Endpoint `json:"endpoint,omitempty"`
-	// Appended to argv.
+	// Args are appended to argv for every kind.
 	Args []string `json:"args,omitempty"`
-	// "KEY=VALUE" pairs. Values may be secrets: never log them.
+	// Env holds further "KEY=VALUE" pairs. Values may be secrets: never log them.
 	Env []string `json:"env,omitempty"`
-	// Loaded at the start.
+	// Adapters are the LoRA adapters loaded at the start.
 	Adapters []Adapter `json:"adapters,omitempty"`
-	// The only folder of adapters.
+	// AdapterRoot is the only folder from which adapters may be loaded; empty: no adapters.
 	AdapterRoot string `json:"adapterRoot,omitempty"`
-	// In lower case: from where media in requests may be fetched.
+	// MediaHosts are the hosts, in lower case, from which images, audio and videos named in requests may be fetched;
+	// nil: nothing is fetched.
 	MediaHosts []string `json:"mediaHosts,omitempty"`
-	// Sleeps: a [RuntimeCommand] has vLLM's /sleep and /wake_up; otherwise its process is stopped.
+	// Sleeps means that a [RuntimeCommand] has vLLM's /sleep and /wake_up; otherwise the process is stopped instead.
 	Sleeps bool `json:"sleeps,omitempty"`
-	// nil: if the server is known or shown to support it
+	// ReuseConnections says whether connections to the server are reused; nil: only if the server is known to support
+	// it, or has shown so.
 	ReuseConnections *bool `json:"reuseConnections,omitempty"`
 }
 
@@ -193,46 +211,49 @@ func (rt Runtime) CheckAdapters() error {
 	return nil
 }
 
-// Adapter is a LoRA adapter; clients name it as the model.
+// Adapter is a LoRA adapter; clients select it in the field "model".
 type Adapter struct {
 	Name ModelName `json:"name"`
-	// As the runtime sees it, or a reference that is fetched.
+	// Path is a folder or file as the runtime sees it, or a reference that is fetched.
 	Path string `json:"path"`
 }
 
-// Memory is memory of the host and of devices.
+// Memory is an amount of memory on the host and on devices.
 type Memory struct {
 	Host Bytes `json:"host"`
-	// GPUs.
+	// Devices is the number of GPUs, 0 for a CPU runtime.
 	Devices int `json:"devices,omitempty"`
-	// On each of them.
+	// PerDevice is the memory on each of them.
 	PerDevice Bytes `json:"perDevice,omitempty"`
-	// The part of each device; PerDevice is then a lower bound. Both 0: unknown.
+	// Share is the part of each device that the instance takes; PerDevice is then a lower bound. If both are 0, the
+	// need is unknown.
 	Share float64 `json:"share,omitempty"`
-	// PerDevice was not measured. In-process only.
+	// Assumed means that PerDevice was not measured. In-process only.
 	Assumed bool `json:"-"`
 }
 
 // SharedMemory is a file in memory that several processes of a node map.
 type SharedMemory struct {
-	// On its node only.
+	// File identifies it on its node; it means nothing on other nodes.
 	File  string `json:"file"`
 	Bytes Bytes  `json:"bytes"`
 }
 
-// Target is a service level for which instances are added.
+// Target says when to add an instance to those that are awake.
 type Target struct {
-	// Time to first token; 0: none.
+	// TTFT is the target time to first token; 0: none.
 	TTFT time.Duration `json:"ttft,omitempty"`
 }
 
 // Hold bounds a function's queue of held requests.
 type Hold struct {
+	// Capacity is the number of requests that may wait.
 	Capacity int `json:"capacity"`
-	// MaxBytes bounds the sum of all bodies.
-	MaxBytes Bytes         `json:"maxBytes"`
-	Timeout  time.Duration `json:"timeout"`
-	// Requests of a priority below 0 end if others find no free slot.
+	// MaxBytes bounds the total size of the bodies of waiting requests.
+	MaxBytes Bytes `json:"maxBytes"`
+	// Timeout is how long a request may wait.
+	Timeout time.Duration `json:"timeout"`
+	// EvictSheddable ends running requests of a priority below 0 if requests of priority 0 or more find no free slot.
 	EvictSheddable bool `json:"evictSheddable,omitempty"`
 }
 

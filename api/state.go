@@ -31,122 +31,136 @@ const (
 	Suspended Level = 3
 )
 
-// InstanceStatus is an instance's report on itself, in [EventInstanceState] and as an answer.
+// InstanceStatus is an instance's full report on itself. It is the payload of [EventInstanceState] and the answer to
+// a state request.
 type InstanceStatus struct {
 	Instance InstanceID   `json:"instance"`
 	Function FunctionName `json:"function"`
 	State    State        `json:"state"`
 	Level    Level        `json:"level"`
-	// A Step or Stage constant, while starting.
+	// Stage is the current activity of a starting instance: "fetching", "starting runtime", "loading", "probing",
+	// "waking".
 	Stage string `json:"stage,omitempty"`
-	// Share of the stage; 0: unknown.
+	// Progress is the completed share of the stage, 0 to 1; 0 also if unknown.
 	Progress float64 `json:"progress,omitempty"`
-	// The highest seen; lower ones are refused.
+	// Epoch is the highest epoch that the instance has seen; it refuses lower ones.
 	Epoch uint64 `json:"epoch"`
-	// A lower number of this process is outdated.
-	Seq         uint64    `json:"seq"`
-	Since       time.Time `json:"since"`
-	Endpoint    Endpoint  `json:"endpoint"`
-	Running     int       `json:"running"`
-	Concurrency int       `json:"concurrency"`
-	// Empty if there is only one, or while unknown.
+	// Seq grows with every report of this process; a report with a lower number is outdated.
+	Seq   uint64    `json:"seq"`
+	Since time.Time `json:"since"`
+	// Endpoint serves client paths and control paths.
+	Endpoint Endpoint `json:"endpoint"`
+	// Running is the number of requests in the runtime.
+	Running int `json:"running"`
+	// Concurrency is how many requests the instance runs at once.
+	Concurrency int `json:"concurrency"`
+	// Node is the machine of the instance; empty if there is only one machine, or while unknown.
 	Node string `json:"node,omitempty"`
-	// Reserved by Kubernetes, awake or asleep.
+	// Requests are the resources that Kubernetes reserves for its pod, awake or asleep; nil on one machine.
 	Requests Requests `json:"requests,omitempty"`
-	// Nodes for an instance without one. In-process only.
+	// Candidates are the nodes that could run an instance not yet placed. In-process only.
 	Candidates []string `json:"-"`
-	// Spare is the part of Requests that the pod could release asleep; Shrunk: it is released. In-process only.
+	// Spare is the part of Requests that the pod could release while asleep; nil: nothing. Shrunk means that it is
+	// released; it is restored before a wake. In-process only.
 	Spare  Requests `json:"-"`
 	Shrunk bool     `json:"-"`
-	// Kubernetes deletes the pod: the instance has not failed. In-process only.
+	// Taken means that Kubernetes was told to delete the pod of a gone or finally draining instance, for example by a
+	// lower scale: the instance has not failed. In-process only.
 	Taken bool `json:"-"`
-	// Asleep, only the kept prefix cache; nil: not reported.
+	// Load is the runtime's load; nil if the runtime reports none. Asleep, it holds only the kept prefix cache.
 	Load *Load `json:"load,omitempty"`
-	// Of the last start or wake.
+	// Steps are the stages of the last start or wake, in order, for people and traces.
 	Steps []Step `json:"steps,omitempty"`
-	// The call that caused Steps.
+	// StepsSpan is the span ID of the call that caused Steps; empty if the call carried none.
 	StepsSpan string `json:"stepsSpan,omitempty"`
-	// Measured. A PerDevice of 0 is unknown.
+	// Memory is the measured use. If its PerDevice is 0, the use of GPUs is unknown.
 	Memory Memory `json:"memory"`
-	// In Memory.Host; other instances of the node may map it too.
+	// Shared is the file included in Memory.Host that other instances of the node may map too. Zero: none known.
 	Shared SharedMemory `json:"shared,omitzero"`
-	// A report with this state's GPU memory follows.
+	// Measuring means that its use of GPU memory in this state is being measured; a report follows.
 	Measuring bool `json:"measuring,omitempty"`
-	// On the fullest GPU, by all processes, after falling asleep; 0: unknown.
+	// DeviceUse is the memory in use on its fullest GPU, by all processes, when the instance had fallen asleep, as
+	// reported by its runtime; 0: not reported.
 	DeviceUse Bytes `json:"deviceUse,omitempty"`
-	// Suspends: it has worked here. NoSuspend is why it can't.
+	// Suspends means that a suspension and the restore after it have worked here. NoSuspend is why they can't; both
+	// are empty before the first try.
 	Suspends  bool   `json:"suspends,omitempty"`
 	NoSuspend string `json:"noSuspend,omitempty"`
-	// nil: it is to have none
+	// Snapshot is the snapshot of the function's process on the disk; nil: it is to have none.
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
-	// An unhealthy instance found too little GPU memory.
-	NoRoom  bool       `json:"noRoom,omitempty"`
+	// NoRoom means that the runtime of an unhealthy instance found too little free GPU memory.
+	NoRoom bool `json:"noRoom,omitempty"`
+	// Devices are the devices held by the instance.
 	Devices []DeviceID `json:"devices,omitempty"`
-	// Of the last start, wake and sleep; 0: unknown.
+	// The durations of the last start (process to awake), wake and sleep; 0: unknown.
 	LoadTime  time.Duration `json:"loadTime"`
 	WakeTime  time.Duration `json:"wakeTime"`
 	SleepTime time.Duration `json:"sleepTime"`
-	// Of the runtime.
+	// Restarts counts the runtime's restarts since the instance started.
 	Restarts int `json:"restarts"`
-	// Wakes after which the canary's answer differed: the runtime was restarted.
+	// CanaryMismatches counts the wakes after which the canary's answer differed from before the sleep, so that the
+	// runtime was restarted.
 	CanaryMismatches int `json:"canaryMismatches,omitempty"`
-	// It no longer retries.
+	// GaveUp means that an unhealthy instance no longer retries: it failed too often, or for a permanent reason.
 	GaveUp bool `json:"gaveUp,omitempty"`
-	// For people: why it is unhealthy, with the last log lines, or what it lacks.
+	// Message is why the instance is unhealthy, with the runtime's last log lines, or what a healthy instance lacks;
+	// for people.
 	Message string `json:"message,omitempty"`
-	// As the server describes it.
+	// Model describes the model, as its server did after the first start; nil: it did not.
 	Model *ModelFacts `json:"model,omitempty"`
-	// Loaded; clients may name them as the model.
+	// Adapters are the loaded LoRA adapters; clients may name them as the model.
 	Adapters []ModelName `json:"adapters,omitempty"`
-	// Loaded when a request names them.
+	// Standby are the adapters that load as soon as a request names them.
 	Standby []ModelName `json:"standby,omitempty"`
-	// In another cluster: network round trip, price per hour, and requests beyond Concurrency that may wait there.
-	// In-process only.
+	// Way is the network round trip to an instance in another cluster, and Cost the price of an instance there per
+	// hour. Waits is how many more requests than its Concurrency may wait there for their turn. In-process only.
 	Way   time.Duration `json:"-"`
 	Cost  float64       `json:"-"`
 	Waits int           `json:"-"`
-	// The runtime's process.
+	// PID is the runtime's process; 0: none.
 	PID int `json:"pid,omitempty"`
 }
 
-// Snapshot is an image of a runtime's process, for its next start.
+// Snapshot is an image of a runtime's process, from which the next start of one begins if nothing of the start has changed.
 type Snapshot struct {
-	// Zero: none.
+	// Made is when it was made; zero: there is none.
 	Made time.Time `json:"made,omitzero"`
 	Size Bytes     `json:"size,omitempty"`
-	// The last start from it; 0: none.
+	// Restore is how long the last start from it took; 0: there was none.
 	Restore time.Duration `json:"restore,omitempty"`
-	// Why there is none.
+	// Missing is why there is none.
 	Missing string `json:"missing,omitempty"`
 }
 
-// Load is a model server's, at the last read of its metrics.
+// Load is a model server's load at the last read of its metrics.
 type Load struct {
-	// Waiting in the server.
+	// Running and Waiting count the requests being processed and those queued in the server.
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
-	// Share of the KV cache; 0: unknown.
+	// KVUsage is the used share of the KV cache, 0 to 1; 0 also if unknown.
 	KVUsage float64 `json:"kvUsage,omitempty"`
-	// Tokens in the prefix cache and of running requests, or its capacity. Valid if CacheKnown.
+	// Cached is the number of tokens in the prefix cache, or its capacity if the server reports only that; running
+	// requests are included. It is valid only if CacheKnown.
 	Cached     Tokens `json:"cached,omitempty"`
 	CacheKnown bool   `json:"cacheKnown,omitempty"`
-	// Of generation and prefill since the previous read; 0: unknown.
+	// TokensPerSecond and PromptTokensPerSecond are the rates of generation and prefill since the previous read; 0
+	// also if unknown.
 	TokensPerSecond       float64 `json:"tokensPerSecond,omitempty"`
 	PromptTokensPerSecond float64 `json:"promptTokensPerSecond,omitempty"`
-	// Mean since the previous read.
+	// TTFT is the mean time to first token of requests that got it since the previous read.
 	TTFT time.Duration `json:"ttft,omitempty"`
 }
 
-// ModelFacts describe a model; zero: unknown.
+// ModelFacts describe a model; what is unknown is zero.
 type ModelFacts struct {
-	// Of its files.
+	// Size counts its files.
 	Size Bytes `json:"size"`
-	// Tokens of a request.
+	// Context is how many tokens a request may have at its server.
 	Context int          `json:"context"`
 	Details ModelDetails `json:"details"`
 }
 
-// ModelDetails are as in Ollama's API.
+// ModelDetails are a model's details in Ollama's API.
 type ModelDetails struct {
 	Parent       string   `json:"parent_model"`
 	Format       string   `json:"format"`
@@ -158,9 +172,9 @@ type ModelDetails struct {
 
 // Step is one stage of a start or a wake.
 type Step struct {
-	// A Stage, or a step of the runtime's wake.
+	// Name is a stage of [InstanceStatus].Stage, or a step of the runtime's wake.
 	Name string `json:"name"`
-	// From the beginning.
+	// After is the offset from the start of the start or wake.
 	After time.Duration `json:"after"`
 	Took  time.Duration `json:"took"`
 }
@@ -254,25 +268,26 @@ type Activity struct {
 // EventUsage reports clients' use through one activator. Data: Usage.
 const EventUsage = "dev.rouse.function.usage.v1"
 
-// Usage counts a function's use through one activator: totals, so a lost or repeated event does no harm.
+// Usage counts the requests and tokens of a function's clients through one activator. It is a total, not a
+// difference: a lost or repeated event does no harm.
 type Usage struct {
 	Function  FunctionName `json:"function"`
 	Activator string       `json:"activator"`
 	Uses      []Use        `json:"uses"`
 }
 
-// Use counts requests with one key since Begun.
+// Use counts the requests with one key since Begun, when the activator started counting.
 type Use struct {
 	Begun time.Time `json:"begun"`
-	// Empty: no key.
+	// Tenant is the owner of the requests' key and Key its name; empty: no key.
 	Tenant   string `json:"tenant,omitempty"`
 	Key      string `json:"key,omitempty"`
 	Requests int64  `json:"requests"`
 	Input    Tokens `json:"input"`
-	// The part of Input from the cache, if reported.
+	// Cached counts the tokens of Input that came from the instance's cache, if it reports them.
 	Cached Tokens `json:"cached,omitempty"`
 	Output Tokens `json:"output"`
-	// A share of what instances held.
+	// GPUSeconds is their share of the GPU time that instances held.
 	GPUSeconds float64 `json:"gpuSeconds"`
 }
 
@@ -294,7 +309,8 @@ func (u Usage) Check() error {
 	return nil
 }
 
-// Requests are amounts by Kubernetes' names, CPU in thousandths and memory in bytes. Methods do not modify it.
+// Requests are amounts by Kubernetes' name of the resource, CPU in thousandths and memory in bytes: a pod's resource requests, or a node's capacity. nil is empty. Methods do not
+// modify it.
 type Requests map[string]int64
 
 // Plus returns the sum of r and s.
