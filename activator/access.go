@@ -16,25 +16,25 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
-// AccessLog returns the access log for a setting: "json" logs one line of JSON per request to w, "off" returns nil.
+// AccessLog returns a log of JSON lines to w for "json", nil for "off".
 func AccessLog(setting string, w io.Writer) (*slog.Logger, error) {
 	switch setting {
 	case "off":
-		return nil, nil // nil: no access log
+		return nil, nil
 	case "json":
 		return jsonlog.New(w, slog.LevelInfo), nil
 	}
 	return nil, fmt.Errorf("%q: want json or off", setting)
 }
 
-// Lines delays lines by a tenth of a second, to write them together. Each write to a container's output wakes the
-// container runtime, which works on it for a third of the activator's time for a request.
+// Lines writes lines together after a tenth of a second: each write to a container's output costs the container
+// runtime a third of our time for a request.
 type Lines struct {
 	mu  sync.Mutex // guards out
 	out *bufio.Writer
 }
 
-// NewLines returns Lines that writes to w. [Lines.Flush] must be called at the end.
+// NewLines returns Lines to w. The caller flushes at the end.
 func NewLines(w io.Writer) *Lines { return &Lines{out: bufio.NewWriterSize(w, 64<<10)} }
 
 // Write implements [io.Writer].
@@ -54,8 +54,7 @@ func (l *Lines) Flush() {
 	_ = l.out.Flush() // the log is the only place to report an error
 }
 
-// logAccess logs a request that has ended. Of the bodies of the request and its answer, only the model's name is
-// logged.
+// Of the bodies, logAccess logs only the model's name.
 func (c *call) logAccess() {
 	log := c.a.deps.Access
 	if log == nil {
@@ -118,7 +117,6 @@ func (c *call) logAccess() {
 	log.LogAttrs(r.in.Context(), level(answer.status), "request", attrs...)
 }
 
-// level returns Error for a failure of the server (5xx), and Info otherwise.
 func level(status int) slog.Level {
 	if status >= http.StatusInternalServerError {
 		return slog.LevelError
@@ -126,7 +124,6 @@ func level(status int) slog.Level {
 	return slog.LevelInfo
 }
 
-// mostClip bounds the length of a client's value in a field of the log, in bytes.
 const mostClip = 256
 
 func clip(s string) string {
@@ -136,28 +133,23 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:mostClip], "") + "…"
 }
 
-// Intervals of a usageCounter.
 const (
 	usageEvery  = 5 * time.Second
 	usageAgain  = time.Minute
 	usageUnused = time.Hour
 )
 
-// otherUses are the tenant and the key of uses beyond [api.MostUses] of a function.
 const otherUses = "other"
 
-// usageCounter counts clients' use of functions, and reports it to the autoscaler. It is safe for concurrent use.
-//
-// A report holds the total use since a time ([api.Usage]). Used functions are reported every usageEvery, and all
-// functions every usageAgain, so that a restarted autoscaler knows the base of the counts. The use by one key
-// is forgotten when it has not changed for usageUnused.
+// usageCounter counts clients' use, and reports totals: of used functions every usageEvery, of all every
+// usageAgain, so that a restarted autoscaler knows the base. A key unused for usageUnused is forgotten.
 type usageCounter struct {
 	activator string
 	emitter   api.Emitter
 
 	mu        sync.Mutex // guards the fields below
 	functions map[api.FunctionName]*usedFunction
-	told      time.Time // when all functions were last reported
+	told      time.Time
 }
 
 type usedFunction struct {
@@ -172,12 +164,11 @@ type countedUse struct {
 	last time.Time
 }
 
-// newUsageCounter returns a counter for the named activator that reports to e.
 func newUsageCounter(activator string, e api.Emitter) *usageCounter {
 	return &usageCounter{activator: activator, emitter: e, functions: map[api.FunctionName]*usedFunction{}}
 }
 
-// Add counts what requests have used; u.Begun is ignored.
+// Add counts a use; u.Begun is ignored.
 func (c *usageCounter) Add(now time.Time, name api.FunctionName, u api.Use) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,7 +195,7 @@ func (c *usageCounter) Add(now time.Time, name api.FunctionName, u api.Use) {
 	f.changed = true
 }
 
-// Tell reports the changes, or all functions if that is due.
+// Tell reports the changed functions, or all if that is due.
 func (c *usageCounter) Tell(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

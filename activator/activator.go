@@ -1,35 +1,17 @@
-// Package activator is the front door and the data path. Clients send it requests in the OpenAI API, or in Ollama's
-// own API if a function runs on Ollama. It forwards them to the instances of functions. If all instances of a
-// function are asleep, it wakes one first: a request never fails because a model is asleep.
-//
-// The activator does not decide about memory: it wakes an instance only under a grant, and otherwise reports its
-// demand to the autoscaler. It does not change bodies, but for the model of a fallback.
-//
-// The life of one request:
-//
-//  1. The router ([Activator.Handler]) separates the front door, where the field "model" names the function or one of
-//     its adapters, from a function's own host, where every path is the function's. A caller that already knows the
-//     function calls [Activator.ServeFunction]. In a cluster the name may be a service, whose revisions share its
-//     requests ([Activator.PutTraffic]).
-//  2. Package peer identifies the client. The body is read whole, within the client's limits (internal/inbound),
-//     before anything else: the request can then wait, and be sent again, without its client. Package parse extracts
-//     the fields that the activator needs.
+// Package activator is the front door and the data path. It forwards requests in the API of OpenAI or Ollama to the
+// instances of functions, and wakes one, under a grant of the autoscaler, if all are asleep.
+//  1. The router ([Activator.Handler]) separates the front door, where the field "model" names the function, from a
+//     function's own host.
+//  2. Package peer identifies the client. The body is read whole: the request can wait and be sent again. Package
+//     parse extracts fields.
 //  3. [call.permit] checks the client's key.
-//  4. Package queue gives the request a slot of an instance: at once, or after a wait in which it wakes one. The first
-//     waiting request is sent ahead, right behind the call that wakes the instance. A streaming client that waits
-//     longer than [Config.CommentAfter] gets server-sent comments that report the stage.
-//  5. The request is sent to the instance (package forward). If that refuses, or fails before the first byte, the
-//     request goes to another instance or back to its place in the queue: its client has seen nothing yet.
-//  6. After the first byte the answer is passed on as it arrives. If it is cut, it ends with an error that the
-//     client can tell from a complete answer. Then the slot goes to the next request.
+//  4. Package queue gives the request a slot. The first waiting request is sent right behind the call that wakes
+//     the instance; a streaming client gets comments.
+//  5. Package forward sends the request. If it fails before the first byte, it goes to another instance or back to
+//     the queue.
+//  6. The answer is passed on. If it is cut, it goes on elsewhere or ends with an error.
 //
-// File call.go has these steps from top to bottom. A request is a call, which has four parts: the client's request
-// (request), what it wants of the queue ([queue.Want]), the attempts at instances (delivery), and the client's answer
-// (reply).
-//
-// Goroutines: each request runs on its own, from the router to the last byte, and so does each
-// wake. Demand and timers run on timer goroutines. The methods of [Activator] are
-// safe for concurrent use.
+// File call.go has these steps. The methods of [Activator] are safe for concurrent use.
 package activator
 
 import (
@@ -64,72 +46,61 @@ type Sight = queue.Sight
 
 // Deps are the activator's dependencies. Emitter, Waker and Transport are required.
 type Deps struct {
-	// Emitter sends the demand events. Emit must not call the activator.
+	// Emit must not call the activator.
 	Emitter api.Emitter
-	// Waker wakes instances; a *control.Client is one.
-	Waker queue.Waker
-	// Transport reaches instances, as [api.NewTransport] does.
+	Waker   queue.Waker
+	// Transport is as [api.NewTransport]'s.
 	Transport http.RoundTripper
-	// Dial reaches instances for requests that stream both ways; nil: as [api.NewTransport] does.
+	// Dial serves requests that stream both ways; nil: the usual one.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Peers identifies clients; nil: by their addresses, and none is trusted.
+	// Nil: clients are identified by address, and none is trusted.
 	Peers *peer.Addresses
-	// Keys decides which clients may send requests; nil: all may.
+	// Nil: all clients may send requests.
 	Keys *keys.Store
-	// Page is the web page that browsers get at the front door; nil: none.
+	// Page is for browsers at the front door.
 	Page http.Handler
-	// Lists reports whether a request may see the names of functions, and the metrics; nil: all may.
+	// Lists reports whether a request may see names of functions and metrics; nil: all may.
 	Lists func(*http.Request) bool
-	// Waits returns, for clients, what keeps a function from waking; "" if nothing does or it is unknown. It must not
-	// block for long. Nil: always unknown.
+	// Waits returns what keeps a function from waking. It must not block for long.
 	Waits func(api.FunctionName) string
-	// LastError returns why a function's last start failed, or "" for a caller who may not administer it. Nil: no one
-	// learns it.
+	// LastError returns why a start failed, to a caller who may know.
 	LastError func(*http.Request, api.FunctionName) string
-	// Sight limits which instances may see which clients' requests; nil: all may see all.
-	Sight Sight
-	// Traces exports the spans of wakes; nil: none are exported.
-	Traces *waketrace.Exporter
-	// Others tells the other activators what clients' requests have cost here; they pass it to
-	// [Activator.ServedElsewhere]. Nil: no others.
-	Others interface{ Served(u control.ClientUse) }
-	// Access logs each request to a model; nil: none.
-	Access *slog.Logger
-	// Logger is the log; nil: nothing is logged.
-	Logger *slog.Logger
-	// Registry holds the metrics, which are served at /metrics; nil: a new one.
+	Sight     Sight
+	Traces    *waketrace.Exporter
+	Others    interface{ Served(u control.ClientUse) }
+	Access    *slog.Logger
+	Logger    *slog.Logger
+	// Nil: a new one.
 	Registry *prometheus.Registry
 }
 
-// queues gives the activator the methods by which the autoscaler and the instances reach its functions.
 type queues = queue.Queues
 
-// Activator holds and routes requests and wakes instances. See the package comment.
+// Activator holds and routes requests and wakes instances.
 type Activator struct {
 	*queues
 	cfg      Config
 	deps     Deps
 	log      *slog.Logger
 	metrics  *metrics.Metrics
-	unrouted *metrics.Function // for requests that found no function
+	unrouted *metrics.Function
 	door     *inbound.Door
 	client   *forward.Client
-	streams  streamTransports // for requests that are forwarded while they arrive
+	streams  streamTransports
 	handler  http.Handler
 	picks    picks
 
-	names    atomic.Pointer[directory] // how requests find functions; replaced as a whole
-	calls    atomic.Uint64             // the number of calls so far
+	names    atomic.Pointer[directory]
+	calls    atomic.Uint64
 	inFlight flight
 	tracer   *waketrace.Tracer
 	spent    *usageCounter
 
 	mu      sync.Mutex // guards the fields below and orders changes of names
 	cluster cluster
-	lost    []string // lost names that were already logged
+	lost    []string // already logged
 }
 
-// cluster holds what the activator knows of services, by name, and of namespaces.
 type cluster struct {
 	traffic    map[api.FunctionName][]Share
 	created    map[api.FunctionName]time.Time
@@ -177,11 +148,11 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 	return a, nil
 }
 
-// Handler returns the handler for clients' requests.
+// Handler handles clients' requests.
 func (a *Activator) Handler() http.Handler { return a.handler }
 
-// Run reports wakes and clients' use until ctx ends. Then it ends the wakes in progress and sends each function's
-// last demand. Call [Activator.Drain] before ctx ends to lose no request.
+// Run reports wakes and use until ctx ends, then ends wakes and sends last demands. To lose no request, call
+// [Activator.Drain] before.
 func (a *Activator) Run(ctx context.Context) error {
 	var told sync.WaitGroup
 	told.Go(func() {
@@ -201,7 +172,7 @@ func (a *Activator) Run(ctx context.Context) error {
 	return nil
 }
 
-// TellUse reports to the autoscaler what clients have used until now. [Activator.Run] does so every few seconds.
+// TellUse reports what clients have used until now.
 func (a *Activator) TellUse(now time.Time) {
 	a.queues.Charge()
 	a.spent.Tell(now)
@@ -210,7 +181,6 @@ func (a *Activator) TellUse(now time.Time) {
 // Declared reports whether a function is declared.
 func (a *Activator) Declared(name api.FunctionName) bool { return a.names.Load().byName[name] != nil }
 
-// index rebuilds the directory from the declared functions.
 func (a *Activator) index() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -229,31 +199,27 @@ func (a *Activator) index() {
 	a.lost = lost
 }
 
-// Config is the activator's configuration. The zero value is usable once it has a Name.
+// Config is the activator's configuration. Only Name is required.
 type Config struct {
-	// Name is the sender's name in events, unique among activators.
-	Name string
-	// Bodies bounds request bodies, each and in total: those that arrive, wait or run.
+	// Unique among activators.
+	Name   string
 	Bodies inbound.Config
-	// CommentAfter is how long a streaming client is held before it gets its header and the first comment. Default 1 s.
+	// CommentAfter is the wait of a streaming client for its first comment. Default 1 s.
 	CommentAfter time.Duration
-	// CommentEvery is the time between further comments. Default 5 s.
+	// Default 5 s.
 	CommentEvery time.Duration
-	// WriteTimeout is how long a client may leave an answer unread before its request is ended. Default 1 min.
+	// WriteTimeout bounds how long a client may leave an answer unread. Default 1 min.
 	WriteTimeout time.Duration
-	// Domain is the suffix of functions' own hosts, NAME.NAMESPACE.Domain. Default "localhost";
-	// [NoDomain]: functions have no own hosts, and every host is the front door's.
+	// Domain is the suffix of functions' own hosts, NAME.NAMESPACE.Domain. Default "localhost".
 	Domain string
-	// Stored tells clients how a response can be stored. The activator itself stores none: the server in front that
-	// does removes the fields that ask for it. Empty: responses can't be stored.
-	Stored string
-	// Version is the response body of /version.
+	// Stored tells clients how a response can be stored by a server in front; empty: not at all.
+	Stored  string
 	Version string
-	// PrivateMetrics keeps /metrics off the front door: the caller serves [Deps.Registry] elsewhere.
+	// PrivateMetrics keeps /metrics off the front door.
 	PrivateMetrics bool
 }
 
-// NoDomain is the [Config.Domain] of an activator whose functions have no own hosts.
+// NoDomain is a [Config.Domain] without own hosts.
 const NoDomain = "-"
 
 func (c Config) withDefaults() Config {
@@ -267,7 +233,7 @@ func (c Config) withDefaults() Config {
 
 var domain = lazyregexp.New(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
-// Validate returns an error for the first invalid field, with the valid values. Zero fields take their defaults.
+// Validate returns an error for the first invalid field. Zero fields take their defaults.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	if err := c.Bodies.Validate(); err != nil {

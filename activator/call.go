@@ -15,29 +15,25 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// maxGiven bounds how many runtimes may fail on one request before its first byte: a request that kills runtimes must
-// not kill them all.
 const maxGiven = 3
 
-// call is one client's request from its first line to its last byte: the request, what it wants of the queue, its
-// attempts at instances, and the reply. It belongs to the request's goroutine, except for what its parts say is
-// guarded otherwise.
+// call is one client's request. It belongs to the request's goroutine, but for what its parts guard otherwise.
 type call struct {
 	a      *Activator
 	ctx    context.Context // ends with the client, the deadline, or cancel
 	cancel context.CancelCauseFunc
 
-	f *queue.Function // the function that serves it; nil: not known yet
-	// group is the model with variants that the client named, of which f is one; nil: the client named f.
+	f *queue.Function
+	// group is the model with variants that the client named, if any.
 	group      *target
 	atOnce     bool // refuse it rather than wait
-	background bool // it uses only spare capacity, and is no demand
+	background bool // only spare capacity, and no demand
 	preferred  bool // want names the best instances
-	refusals   int  // the number of moves to another variant after a refusal
-	// fallbacks are the models that may still answer in place of the one that the client named, once fell is set.
+	refusals   int
+	// Further models that may answer in place of the named one, once fell is set.
 	fallbacks []api.ModelName
 	fell      bool
-	insteadOf string // that model, and why it did not answer, once another one is asked: "big: start_failed"
+	insteadOf string // the named model and why it did not answer, once another is asked: "big: start_failed"
 
 	req    request
 	holder holder
@@ -46,14 +42,13 @@ type call struct {
 	reply  reply
 }
 
-// serve serves one request for f, or for the function that the body names if f is nil. With atOnce, it does not wait
-// for a slot. A held request blocks in here: see [call.release].
+// serve serves one request for f, or, if f is nil, for the function that the body names. A held request blocks in
+// here.
 //
-//  1. parse: read the whole request and find its function
+//  1. parse: read the request, find its function
 //  2. permit: check the client's key
-//  3. acquire a slot, in the function's queue if none is free (package queue)
-//  4. send the request to the slot's instance; if that did not accept it, go back to 3, if need be at another model
-//     that the function names ([call.fallBack])
+//  3. acquire a slot, after a wait in the function's queue if none is free
+//  4. send the request to the slot's instance; if that did not accept it, go back to 3, if need be at a fallback
 //  5. answer the client
 func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *queue.Function, atOnce bool) {
 	c := a.newCall(w, r, f, atOnce)
@@ -105,13 +100,12 @@ func (a *Activator) newCall(w http.ResponseWriter, r *http.Request, f *queue.Fun
 	return c
 }
 
-// release ends everything that the call has begun so far. It is one function rather than many defers: those would stay
-// on the stack while the request waits, and the stack is most of a held request's memory.
+// release is no series of defers: those would stay on the stack of a held request, which is most of its memory.
 func (c *call) release() {
 	c.reply.comment.stop()
 	c.reply.unread.Clear(c.reply.out)
 	c.sent.cutOff()
-	if c.f != nil { // the last variant
+	if c.f != nil {
 		c.f.Leave(&c.want)
 	}
 	if c.req.body != nil {
@@ -127,7 +121,6 @@ func (c *call) release() {
 	c.a.inFlight.leave()
 }
 
-// parse reads the whole request, within the client's limits.
 func (c *call) parse() error {
 	if !c.a.inFlight.arrive() {
 		c.reply.w.Header().Set("Connection", "close")
@@ -156,7 +149,6 @@ func (c *call) parse() error {
 	return nil
 }
 
-// find parses the body and finds the function.
 func (c *call) find() *api.Error {
 	if c.req.plain {
 		return c.findRealtime()
@@ -191,7 +183,6 @@ func (c *call) find() *api.Error {
 	return t.lacks(f, path)
 }
 
-// describeWant tells the queue what the request wants.
 func (c *call) describeWant() {
 	r, w := &c.req, &c.want
 	w.Adapter, w.Client, w.Priority, w.Background, w.AtOnce = r.adapter, r.peer.Client, r.Priority, c.background, c.atOnce
@@ -204,7 +195,7 @@ func (c *call) describeWant() {
 	w.Begun, w.Due, w.Deadline, w.Trace = r.begun, r.due, r.deadline, api.TraceFrom(r.in.Header)
 	w.End, w.EndUnread, w.Drains = c.cancel, c.endUnread, c.drains
 	w.Pause, w.Pays = c.reply.pause, c.pay
-	w.FreeSlot = w.AtOnce || c.background || r.via != nil || r.streams() // the activator does not hear of a stream's wait
+	w.FreeSlot = w.AtOnce || c.background || r.via != nil || r.streams() // no wait of a stream is heard of
 	if c.group != nil {
 		w.Group = c.group.service
 	}
@@ -219,7 +210,6 @@ func (c *call) describeWant() {
 	}
 }
 
-// acquire gets a slot for the request.
 func (c *call) acquire() (*queue.Slot, error) {
 	c.preferInstances()
 	ctx := c.ctx
@@ -237,11 +227,11 @@ func (c *call) acquire() (*queue.Slot, error) {
 	return s, err
 }
 
-// send sends the request to the instance of s, and the answer to the client; done reports that there was an answer.
-// An error is for the client; nil without done means that the request goes elsewhere.
+// send sends the request and the answer; done: there was one. A nil error without done means that the request goes
+// elsewhere.
 func (c *call) send(s *queue.Slot) (done bool, err error) {
 	begun := c.reply.answered != 0 || c.atOnce && control.KnownState(c.req.in.Header.Get(control.HeaderState))
-	if begun && !s.Spec.Resumes() { // the function was changed, or this is another variant: the client would get the whole answer again
+	if begun && !s.Spec.Resumes() { // the client would get the whole answer again
 		s.Done(queue.Used{Input: c.req.Input})
 		return false, api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut, and the function that is there now does not go on with it (request %s)", c.req.id)
 	}
@@ -258,12 +248,12 @@ func (c *call) send(s *queue.Slot) (done bool, err error) {
 	return c.answer(s, answer), nil
 }
 
-// failed gives back the slot of an attempt that failed with err. It returns the error for the client, or nil if the
-// request goes elsewhere.
+// failed gives back the slot of a failed attempt. It returns the client's error, or nil if the request goes
+// elsewhere.
 func (c *call) failed(s *queue.Slot, err error) error {
 	var failed *forward.Failure
 	if !errors.As(err, &failed) { // the client left, or its time is up
-		if !c.sent.queued.Load() { // otherwise this instance's runtime has not seen the request
+		if !c.sent.queued.Load() { // else the runtime has not seen it
 			c.abandon(s)
 		}
 		used := c.used()
@@ -284,7 +274,7 @@ func (c *call) failed(s *queue.Slot, err error) error {
 	}
 	if failed.Given {
 		c.sent.given++
-		if c.atOnce { // the front door that holds the request decides whether and where to retry
+		if c.atOnce { // the front door that holds the request decides
 			return failed.Err
 		}
 	}
@@ -299,8 +289,7 @@ func (c *call) failed(s *queue.Slot, err error) error {
 	return nil
 }
 
-// abandon records the work that the instance of s did for a request whose answer is not read to its end: what the
-// instance reports, or an estimate. For a stream it is known, as far as the stream came.
+// abandon records the work for an unread answer: reported, estimated, or, of a stream, known.
 func (c *call) abandon(s *queue.Slot) {
 	c.reply.instance, c.reply.estimate.input = s.Instance, c.req.Input
 	if (c.req.prompts || c.req.style != api.StreamPlain) && !c.streamed() && !c.reply.usage.Reported {
@@ -308,8 +297,7 @@ func (c *call) abandon(s *queue.Slot) {
 	}
 }
 
-// answer copies the instance's answer to the client and gives the slot back. done is false if the answer was cut and
-// another instance resumes it.
+// answer copies the answer and gives the slot back. done is false if another instance resumes it.
 func (c *call) answer(s *queue.Slot, answer *forward.Answer) (done bool) {
 	if t := c.reply.timing; c.reply.answered == 0 {
 		c.f.Metrics.Timing(t)
@@ -322,7 +310,7 @@ func (c *call) answer(s *queue.Slot, answer *forward.Answer) (done bool) {
 	c.reply.resumes = c.sent.resumed < maxResumed
 	c.reply.pausable.Store(c.reply.state != nil && (answer.Events() || answer.Lines()))
 	err := c.reply.copy(c.ctx, s.Instance, answer, started)
-	if c.reply.answered/100 != 2 { // otherwise the client has part of an answer, whatever happened to the rest
+	if c.reply.answered/100 != 2 { // else the client has a part
 		c.reply.answered, c.reply.instance = status, s.Instance
 	}
 	if errors.Is(err, errGoesOn) || errors.Is(err, errMoved) || errors.Is(err, errPaused) {
@@ -359,21 +347,18 @@ func (c *call) answer(s *queue.Slot, answer *forward.Answer) (done bool) {
 		return true
 	}
 	if errors.Is(err, errAbort) || status == api.StatusClientClosed {
-		// Without events, aborting the connection is the only way to tell the client. A client that seems to have
-		// left may only have closed its sending side, and still read.
+		// Without events, only this tells the client. One that seems to have left may still read.
 		panic(http.ErrAbortHandler)
 	}
 	return true
 }
 
-// tellCost adds the trailer with the cost of the request, if its client is told it.
 func (c *call) tellCost() {
 	if c.reply.costs {
 		c.reply.trailer(http.Header{headerGPUSeconds: {strconv.FormatFloat(c.want.GPUSeconds, 'f', 6, 64)}})
 	}
 }
 
-// refuse answers with one of Rouse's own errors.
 func (c *call) refuse(err error) {
 	e, m := api.AsError(err), c.a.unrouted
 	if c.f != nil {
@@ -386,13 +371,13 @@ func (c *call) refuse(err error) {
 	}
 	e = withID(e, c.req.id)
 	c.reply.status, c.reply.code = e.Status, e.Code
-	c.spend(c.used()) // for a client that has left, or a stream that should have been resumed
+	c.spend(c.used()) // the client has left, or a stream is not resumed
 	m.Refused(e.Code)
 	m.Done(e.Status, time.Since(c.req.begun))
 	started, h := c.reply.comment.stop(), c.reply.w.Header()
 	if started {
 		h.Set(headerTiming, c.reply.timing.String())
-		_ = c.reply.event(e, c.reply.next) // the client may have left: nothing to do about it
+		_ = c.reply.event(e, c.reply.next) // the client may have left
 		return
 	}
 	if reason := dropped[e.Code]; reason != "" {

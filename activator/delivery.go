@@ -18,22 +18,21 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// delivery records the attempts to send one request to instances.
 type delivery struct {
-	attempts    int                      // the number of attempts
-	given       int                      // of these, the attempts that a runtime may have seen
-	resumed     int                      // of these, the attempts that resumed an answer that was cut
-	moved       int                      // of these, the attempts whose instance gave way
-	before      metrics.Timing           // the timing when the answer that is being resumed was last cut
-	last        string                   // the error code of the last failed attempt; empty: none
-	queued      atomic.Bool              // it waits for its turn at an instance
-	upgraded    atomic.Pointer[upgraded] // its connection, once an instance has upgraded it
-	body        relay.Body               // sent in place of the client's body; nil: that is sent
-	pick        int                      // the place of its last pick in the ring
-	speculative *speculative             // nil: nothing was sent to an instance that is being woken
+	attempts    int
+	given       int
+	resumed     int
+	moved       int
+	before      metrics.Timing // when the answer was last cut
+	last        string
+	queued      atomic.Bool // for its turn at an instance
+	upgraded    atomic.Pointer[upgraded]
+	body        relay.Body // in place of the client's body
+	pick        int        // in the ring
+	speculative *speculative
 }
 
-// try sends the request to one instance and waits for the first bytes of its answer. last is the limit of the whole.
+// try waits for the first bytes of the answer. last limits the whole.
 func (c *call) try(s *queue.Slot, last timeout) (*forward.Answer, error) {
 	c.sent.attempts++
 	c.reply.comment.dispatched()
@@ -54,10 +53,9 @@ func (c *call) try(s *queue.Slot, last timeout) (*forward.Answer, error) {
 	return answer, err
 }
 
-// sendInTurn sends the request to the instance of s, where it may wait for its turn.
 func (c *call) sendInTurn(s *queue.Slot, first, last timeout) (*forward.Answer, error) {
 	attempt, ctx := c.attempt(s.Target), c.ctx
-	// A background request that finds no free slot waits behind all others. Without others nothing is to be put in order.
+	// One that finds no free slot waits behind all others.
 	if (!c.want.FreeSlot || c.background) && (c.a.deps.Others != nil || s.Waits) {
 		attempt.Turn = s.Turn()
 		ctx = c.whileQueued(first, last)
@@ -71,8 +69,7 @@ func (c *call) sendInTurn(s *queue.Slot, first, last timeout) (*forward.Answer, 
 	return c.a.client.Send(ctx, *attempt)
 }
 
-// quietTurn is the place of a request at the instance of s, if a gateway or a client that may not understand interim
-// answers would get them. Without others, nothing is to be put in order; and one that must be served at once has none.
+// quietTurn is for senders that interim answers don't suit.
 func (c *call) quietTurn(s *queue.Slot) (t control.Turn) {
 	if c.a.deps.Others != nil && !s.Waits && !c.atOnce {
 		t = s.Turn()
@@ -81,7 +78,7 @@ func (c *call) quietTurn(s *queue.Slot) (t control.Turn) {
 	return t
 }
 
-// waitedThere counts the time in which the request waited for its turn at the instance as time in the queue.
+// waitedThere counts the wait at the instance as time in the queue.
 func (c *call) waitedThere(s *queue.Slot, d time.Duration) {
 	if d <= 0 {
 		return
@@ -92,17 +89,15 @@ func (c *call) waitedThere(s *queue.Slot, d time.Duration) {
 	c.tellTurn(t.Hold.Milliseconds() + 1)
 }
 
-// maxAlternatives is how many alternative instances a gateway is told.
 const maxAlternatives = 2
 
-// nameAlternatives tells the gateway that forwards c which instances it may use instead of the instance of s.
 func (c *call) nameAlternatives(s *queue.Slot) {
 	if c.req.via != nil {
 		c.req.via.Next, c.req.via.Served = s.Alternatives(maxAlternatives), ""
 	}
 }
 
-// followGateway moves s to the instance that answered c, if the forwarding gateway named it.
+// followGateway moves s to the instance that the gateway chose.
 func (c *call) followGateway(s *queue.Slot) {
 	if c.req.via == nil || c.req.via.Served == "" || c.req.via.Served == s.Base.Host {
 		return
@@ -116,12 +111,11 @@ func (c *call) followGateway(s *queue.Slot) {
 	c.a.picks.add(c, s)
 }
 
-// attempt returns the call to an instance.
 func (c *call) attempt(to queue.Target) *forward.Call {
 	spec := to.Spec
 	attempt := &forward.Call{In: c.req.in, Body: c.req.body, ID: c.req.id, Base: to.Base, Kind: c.req.style, Usage: &c.reply.usage, Memory: c.req.body,
 		Instead: c.sent.body,
-		Asks:    !c.req.plain && c.req.via == nil, // otherwise its answer is passed on as it comes
+		Asks:    !c.req.plain && c.req.via == nil,
 		Counts:  c.atOnce && c.req.in.Header[control.HeaderUsage] != nil,
 		Plain:   c.req.plain, Tenant: c.req.peer.Tenant(), Models: c.models(), Trusted: c.req.peer.Trusted, Credentials: spec.PassCredentials && !c.holder.keyed()}
 	switch {
@@ -144,26 +138,21 @@ func (c *call) attempt(to queue.Target) *forward.Call {
 	return attempt
 }
 
-// speculative is a request that was sent to an instance right behind the call that wakes it. The instance handles it
-// as soon as it is awake, without a round trip in between. Meanwhile the request waits in its queue as usual:
+// speculative is a request sent right behind the call that wakes its instance, while it waits in its queue.
 //
-//  1. The instance holds it until its runtime accepts requests, and holds the answer until the canary has passed; or
-//     it refuses it.
-//  2. When it begins to answer, the request gets a slot of this instance immediately, in whatever state we believe
-//     the instance to be. It may be about to sleep again, and then waits for the end of this request.
-//  3. If it refuses after the request got a slot, the request is sent as if for the first time.
-//  4. If the request gets a slot of another instance, is refused, or its client leaves, the speculative call is
-//     cancelled, which ends it at the instance too.
+//  1. The instance holds it until its runtime accepts requests, and the answer until the canary has passed.
+//  2. When the answer begins, the request gets a slot there, whatever the instance's last report.
+//  3. If the instance refuses, the request is sent as if for the first time.
+//  4. If the request gets another slot or ends, the call is cancelled.
 type speculative struct {
 	instance api.InstanceID
 	cut      context.CancelFunc
-	// done is closed by the sending goroutine, once, after the fields below are set.
+	// Closed by the sending goroutine when the fields below are set.
 	done   chan struct{}
 	answer *forward.Answer
 	err    error
 }
 
-// sendAhead sends c, which waits, right behind the call that wakes an instance.
 func (c *call) sendAhead(to queue.Target, answered func()) {
 	ctx, cut := context.WithCancel(c.ctx)
 	s := &speculative{instance: to.Instance, cut: cut, done: make(chan struct{})}
@@ -179,7 +168,6 @@ func (c *call) sendAhead(to queue.Target, answered func()) {
 	}()
 }
 
-// cutOff cancels the speculative call, if there is one, and waits until it has ended.
 func (d *delivery) cutOff() {
 	s := d.speculative
 	if s == nil {
@@ -192,18 +180,17 @@ func (d *delivery) cutOff() {
 	}
 }
 
-// speculated returns the answer to the speculative call to an instance; done is false if the request still has to be
-// sent.
+// done is false if the request still has to be sent.
 func (d *delivery) speculated(to api.InstanceID) (answer *forward.Answer, done bool, err error) {
 	s := d.speculative
 	if s == nil || s.instance != to {
 		d.cutOff()
 		return nil, false, nil
 	}
-	<-s.done // it ends with the context of the call at the latest
+	<-s.done // it ends with the context of the call
 	d.speculative = nil
 	if s.err == nil {
-		return s.answer, true, nil // the end of the call's context ends ctx too
+		return s.answer, true, nil
 	}
 	s.cut()
 	var failed *forward.Failure
@@ -213,28 +200,25 @@ func (d *delivery) speculated(to api.InstanceID) (answer *forward.Answer, done b
 	return nil, true, s.err
 }
 
-// maxResumed is how often one stream may be resumed at another instance: a request that kills instances must not kill
-// them all.
+// A request that kills instances must not kill them all.
 const maxResumed = 3
 
-// streams are the paths whose streams can be resumed at another instance.
+// Streams at these paths can be resumed.
 var streams = map[string]bool{
 	"/v1/chat/completions": true, "/v1/completions": true, "/v1/messages": true, "/v1/responses": true, "/api/chat": true, "/api/generate": true,
 }
 
-// mayMove reports whether the request may continue at another instance: its client has not opted out, and no gateway or
-// front door before us decides where it goes.
+// mayMove reports whether the request may continue elsewhere: neither client, gateway nor front door object.
 func (c *call) mayMove() bool {
 	return c.req.in.Header.Get(control.HeaderResume) != "off" && c.req.via == nil && !c.atOnce
 }
 
-// resumable reports whether it is a stream that may be resumed at another instance if it is cut, of an API whose state
-// instances report. Whether the instances can do it depends on the function's runtime.
+// resumable does not know whether the runtime can.
 func (c *call) resumable() bool {
 	return c.mayMove() && streams[c.req.in.URL.Path] && c.streamed()
 }
 
-// streamed reports whether the client wants a stream. In Ollama's API that is the default.
+// In Ollama's API a stream is the default.
 func (c *call) streamed() bool {
 	if c.req.Stream || !c.req.ollama {
 		return c.req.Stream
@@ -243,18 +227,15 @@ func (c *call) streamed() bool {
 	return !found || string(said) != "false"
 }
 
-// mostRestarted is how often a request that is no stream may be restarted because its instance gives way: the
-// computed part is lost.
+// What was computed is lost.
 const mostRestarted = 2
 
-// restartable reports whether it is no stream, and may be restarted if its instance gives way before it answers: it must
-// only compute something with a model, without side effects. The number of restarts is limited.
+// restartable reports whether a request without a stream and side effects may be restarted.
 func (c *call) restartable() bool {
 	return c.mayMove() && !c.streamed() && operations[c.req.in.URL.Path] != "" && c.sent.moved < mostRestarted
 }
 
-// elsewhere prepares to resume a stream that was cut or whose instance gives way: the slot is given back, and the
-// request waits for another. It may wait as long as a new request.
+// elsewhere gives back the slot of a stream that is to be resumed. It may wait as long as a new request.
 func (c *call) elsewhere(s *queue.Slot, err error) {
 	c.sent.before = c.reply.timing
 	c.want.Renew()
@@ -281,7 +262,6 @@ func (c *call) elsewhere(s *queue.Slot, err error) {
 	c.a.log.Warn("answer cut, and goes on elsewhere", "request", c.req.id, "function", c.f.Name, "instance", s.Instance, "times", c.sent.resumed, "error", err)
 }
 
-// gaveWay records that the instance of s gave way.
 func (c *call) gaveWay(s *queue.Slot) {
 	c.sent.moved++
 	c.sent.last = api.CodeMoved
@@ -289,24 +269,21 @@ func (c *call) gaveWay(s *queue.Slot) {
 	c.a.log.Info("its instance gives way, and it goes on elsewhere", "request", c.req.id, "function", c.f.Name, "instance", s.Instance, "times", c.sent.moved)
 }
 
-// Caller identifies the sender of a request that is served later, after its client has disconnected. It holds no key:
-// permissions are looked up when the request is served, so a key that was revoked meanwhile no longer counts. It can
-// be stored as JSON.
+// Caller identifies the sender of a request served later. It holds no key: permissions are looked up then.
 type Caller struct {
 	// Client is as in [peer.Peer].
 	Client string `json:"client"`
-	// Trusted: a peer that the operator trusts. Local: it is on this machine.
+	// Local: on this machine.
 	Trusted bool `json:"trusted,omitempty"`
 	Local   bool `json:"local,omitempty"`
-	// Account is the account of its key; empty: no key was needed.
+	// Account is its key's account, if one was needed.
 	Account string `json:"account,omitempty"`
 }
 
-// Anonymous owns what is left by clients that need no key.
+// Anonymous owns what clients without a key leave.
 const Anonymous = "anonymous"
 
-// Owner returns the owner of a caller's data: its tenant, or Anonymous, which all clients without a key share. It is
-// never empty.
+// Owner returns the owner of a caller's data: its tenant, or Anonymous.
 func (c Caller) Owner() string {
 	if peer.Tenant(c.Client) != "" {
 		return c.Client
@@ -314,8 +291,8 @@ func (c Caller) Owner() string {
 	return Anonymous
 }
 
-// Caller identifies the sender of a request that is to be served later. The error is an *[api.Error]: a 401 without a
-// valid key. If keys are on, a client that is let in without one owns nothing, and gets a 401 too.
+// Caller identifies the sender of a request. The error is an *[api.Error]: a 401 without a valid key, if keys are
+// on.
 func (a *Activator) Caller(r *http.Request) (Caller, error) {
 	p, account, err := a.clientOf(r)
 	if err != nil {
@@ -332,19 +309,16 @@ func (a *Activator) Caller(r *http.Request) (Caller, error) {
 	return c, nil
 }
 
-// Terms are the conditions under which a request is served later.
+// Terms are the conditions of a request served later.
 type Terms struct {
-	// Background limits it to spare capacity: its priority is below 0, it is refused if no awake instance has a free
-	// slot, wakes nothing, and is not reported as demand. Otherwise it is served as if its client had just sent it.
+	// Background: a priority below 0, only a free slot, no wake and no demand.
 	Background bool
-	// Charged means that [Activator.Charge] has counted the request.
+	// Charged means that [Activator.Charge] has counted it.
 	Charged bool
 }
 
-// background is the highest priority of background requests.
 const background = -4
 
-// later is the context value of a request that is served later.
 type later struct {
 	caller Caller
 	terms  Terms
@@ -352,14 +326,12 @@ type later struct {
 
 type laterKey struct{}
 
-// laterOf returns nil for a request straight from a client.
 func laterOf(ctx context.Context) *later {
 	l, _ := ctx.Value(laterKey{}).(*later)
 	return l
 }
 
-// ServeLater serves a request at the front door for a caller, by the rules of a direct request: keys, limits, order,
-// charges, access log. Its path must be one whose body names the model.
+// ServeLater serves a request for a caller by the rules of a direct one. Its body must name the model.
 func (a *Activator) ServeLater(w http.ResponseWriter, r *http.Request, c Caller, t Terms) {
 	if p, _ := api.FindPath("", r.URL.Path); p.Model == "" {
 		a.notFound(w, r)
@@ -369,7 +341,6 @@ func (a *Activator) ServeLater(w http.ResponseWriter, r *http.Request, c Caller,
 	a.serve(w, r, nil, t.Background)
 }
 
-// whose identifies the client of such a request, like [Activator.clientOf].
 func (a *Activator) whose(c Caller) (peer.Peer, *keys.Account, error) {
 	p := peer.Peer{Client: c.Client, Trusted: c.Trusted, Local: c.Local}
 	if a.deps.Keys == nil || c.Trusted {
@@ -379,8 +350,7 @@ func (a *Activator) whose(c Caller) (peer.Peer, *keys.Account, error) {
 	return clientFor(account, p), account, err // an *api.Error
 }
 
-// Charge counts a request that leaves something here against the limits of the caller's key. The error is an
-// *[api.Error], a 429 with the time to retry if a limit is used up.
+// Charge counts a request against a key's limits. The error is an *[api.Error]: a 429 with the time to retry.
 func (a *Activator) Charge(ctx context.Context, c Caller) error {
 	_, account, err := a.whose(c)
 	if err != nil || account == nil {
@@ -392,8 +362,7 @@ func (a *Activator) Charge(ctx context.Context, c Caller) error {
 	return nil
 }
 
-// ReadBody reads the body of a request that is to be served later, within the usual limits. The error is an
-// *[api.Error]. The caller releases the body.
+// ReadBody reads a body to be served later; the caller releases it. The error is an *[api.Error].
 func (a *Activator) ReadBody(w http.ResponseWriter, r *http.Request, c Caller) (*inbound.Body, error) {
 	body, err := a.door.Read(w, r, c.Client)
 	if err != nil {
@@ -402,7 +371,7 @@ func (a *Activator) ReadBody(w http.ResponseWriter, r *http.Request, c Caller) (
 	return body, nil
 }
 
-// OwnHost reports whether a host is a function's own, where every path is the function's.
+// OwnHost reports whether a host is a function's own.
 func (a *Activator) OwnHost(host string) bool {
 	_, own := a.names.Load().ownHost(host)
 	return own
@@ -411,8 +380,7 @@ func (a *Activator) OwnHost(host string) bool {
 // Room is the free capacity of a model's instances.
 type Room = queue.Room
 
-// Room returns the free capacity of a model's instances. The error: the caller may not use the model, or there is
-// none.
+// Room returns the free capacity of a model that the caller may use.
 func (a *Activator) Room(c Caller, model string) (Room, *api.Error) {
 	_, account, bad := a.whose(c)
 	if bad != nil {

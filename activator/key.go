@@ -19,18 +19,17 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// holder is the account that pays for a request, and its charge. It is empty if no key is needed.
+// holder is empty if no key is needed.
 type holder struct {
-	account *keys.Account // nil: none
-	charge  *keys.Charge  // nil: nothing charged yet
-	watch   func() bool   // ends the watch for the key's end; nil: none
+	account *keys.Account
+	charge  *keys.Charge
+	watch   func() bool
 }
 
 // keyed reports whether the client presented a key, which must not be passed on.
 func (h *holder) keyed() bool { return h.account != nil && h.account.Tenant != "" }
 
-// clientOf identifies a request's client: by its key if keys are on, otherwise by its address. Trusted peers need no
-// key, nor does a front door that forwards a request: they authenticated their own clients.
+// clientOf needs no key of trusted peers and front doors: they authenticated their own clients.
 func (a *Activator) clientOf(r *http.Request) (peer.Peer, *keys.Account, error) {
 	if l := laterOf(r.Context()); l != nil {
 		return a.whose(l.caller)
@@ -43,7 +42,6 @@ func (a *Activator) clientOf(r *http.Request) (peer.Peer, *keys.Account, error) 
 	return clientFor(account, p), account, err // an *api.Error
 }
 
-// clientFor returns the client for an account: its tenant if it has one, otherwise p. account may be nil.
 func clientFor(account *keys.Account, p peer.Peer) peer.Peer {
 	if account != nil && account.Tenant != "" {
 		p = peer.Peer{Client: peer.Named(account.Tenant)}
@@ -51,7 +49,7 @@ func clientFor(account *keys.Account, p peer.Peer) peer.Peer {
 	return p
 }
 
-// authenticate identifies the client, before the body is read.
+// Before the body is read.
 func (c *call) authenticate() (err error) {
 	c.req.peer, c.holder.account, err = c.a.clientOf(c.req.in)
 	if err != nil {
@@ -67,7 +65,7 @@ func (c *call) authenticate() (err error) {
 	return nil
 }
 
-// permit returns an error if the client may not make this request, and bounds the priority of background requests.
+// permit also bounds the priority of background requests.
 func (c *call) permit(found *api.Error) *api.Error {
 	err := c.allow(found)
 	if c.background {
@@ -76,8 +74,7 @@ func (c *call) permit(found *api.Error) *api.Error {
 	return err
 }
 
-// allow returns an error if the client may not make this request. found is the error of the lookup, if it failed: a
-// restricted client must not learn which other models exist.
+// found is the error of the lookup: a restricted client must not learn which other models exist.
 func (c *call) allow(found *api.Error) *api.Error {
 	account := c.holder.account
 	if account == nil {
@@ -89,11 +86,11 @@ func (c *call) allow(found *api.Error) *api.Error {
 		}
 		return found
 	}
-	switch { // a client that may not use a function learns nothing of it, not even what its runtime lacks
+	switch { // it learns nothing of a function that it may not use
 	case c.f != nil && !account.Rights().Allows(namesFor(c.f, c.req.Model, c.req.adapter)...),
 		c.f == nil && found != nil && found.Code == api.CodeModelNotFound && !account.Rights().Allows(c.req.Model):
 		name := c.req.Model
-		if name == "" && c.f != nil { // the path or the host named it
+		if name == "" && c.f != nil {
 			name = c.f.Name.Short()
 		}
 		return notAllowed(account, name)
@@ -131,8 +128,7 @@ func notAllowed(account *keys.Account, model string) *api.Error {
 	return e
 }
 
-// namesFor returns the names under which a client may be allowed to use f: those of its model, or only the adapter's
-// if the request names one.
+// namesFor returns the names under which f, or the named adapter, may be allowed.
 func namesFor(f *queue.Function, asked string, adapter api.ModelName) []string {
 	if adapter != "" {
 		return []string{asked, string(adapter)}
@@ -149,12 +145,11 @@ func namesFor(f *queue.Function, asked string, adapter api.ModelName) []string {
 	return names
 }
 
-// models returns the models that the requests within a call of /invocations may name: those of the function that the
-// key allows. nil: all.
+// models returns the models that requests within /invocations may name; nil: all.
 func (c *call) models() (list []string) {
 	account := c.holder.account
 	switch {
-	case c.atOnce && account == nil: // the other front door says which
+	case c.atOnce && account == nil: // the other front door decides
 		return c.req.in.Header[control.HeaderModels]
 	case account == nil, account.Rights().Unrestricted(), !strings.HasSuffix(c.req.in.URL.Path, pathInvocations):
 		return nil
@@ -186,7 +181,6 @@ func (c *call) settle() {
 	c.a.metrics.Tenant(h.tenant(), c.reply.status, used.input, used.output)
 }
 
-// tenant returns the tenant of the client's key, or the key's name if it has no tenant; "" without a key.
 func (h *holder) tenant() string {
 	if h.account == nil {
 		return ""
@@ -194,15 +188,14 @@ func (h *holder) tenant() string {
 	return cmp.Or(h.account.Tenant, h.account.Name)
 }
 
-// spend records what a request used of an instance.
 func (c *call) spend(used tokens) {
-	if used.input+used.output == 0 { // the instance refused it
+	if used.input+used.output == 0 {
 		return
 	}
 	c.count(api.Use{Requests: 1, Input: used.input, Cached: used.cached, Output: used.output})
 }
 
-// pay records what a request used of the GPU time that instances held. The function is locked.
+// pay records GPU time. The function is locked.
 func (c *call) pay(gpuSeconds float64) {
 	c.count(api.Use{GPUSeconds: gpuSeconds})
 	if account := c.holder.account; account != nil {
@@ -226,24 +219,23 @@ func (c *call) mayList() bool {
 	return c.a.mayList(c.req.in)
 }
 
-// mayUse returns a filter of the names that a client may see in lists; nil: all. The error is for a client that may
-// see none.
+// mayUse returns a filter of names in lists; nil: all. The error is for a client that may see none.
 func (a *Activator) mayUse(r *http.Request) (func(names ...string) bool, error) {
 	if a.deps.Keys == nil {
 		if a.mayList(r) {
-			return nil, nil // nil is all
+			return nil, nil
 		}
 		return nil, a.unlisted(r)
 	}
 	if a.deps.Lists != nil && a.deps.Lists(r) {
-		return nil, nil // nil is all
+		return nil, nil
 	}
 	_, account, err := a.clientOf(r)
 	switch {
 	case err != nil:
 		return nil, err
 	case account == nil || account.Rights().Unrestricted():
-		return nil, nil // nil is all
+		return nil, nil
 	}
 	return account.Rights().Allows, nil
 }
@@ -264,13 +256,12 @@ const (
 	clientsLimit  = "the answer took longer than the client's " + headerTimeout + " of %s"
 )
 
-// timeout ends the call when its time is up. The zero value has no limit.
 type timeout struct {
 	timer *time.Timer
 	limit time.Duration
 }
 
-// limit starts a timeout; 0: no limit.
+// 0: none
 func (c *call) limit(d time.Duration, message string) (t timeout) {
 	if d > 0 {
 		t = timeout{time.AfterFunc(d, func() { c.tooLate(d, message) }), d}
@@ -284,8 +275,8 @@ func (t timeout) stop() {
 	}
 }
 
-// whileQueued returns a context for an attempt whose request may wait for its turn at the instance. Until that the
-// limits stand still and the client reads comments, since the request is with no runtime yet.
+// whileQueued is for an attempt that may wait for its turn: until then the limits stand still and the client gets
+// comments.
 func (c *call) whileQueued(limits ...timeout) context.Context {
 	began := time.Now()
 	return httptrace.WithClientTrace(c.ctx, &httptrace.ClientTrace{Got1xxResponse: func(status int, h textproto.MIMEHeader) error {
@@ -312,8 +303,7 @@ func (c *call) whileQueued(limits ...timeout) context.Context {
 	}})
 }
 
-// tellTurn tells the front door that holds the request that its wait here begins, with 0, or for how many milliseconds
-// it has waited.
+// tellTurn tells the front door that its request begins to wait (0), or how long it has waited.
 func (c *call) tellTurn(ms int64) {
 	if c.req.peer.Turn.Client == 0 {
 		return
@@ -324,12 +314,12 @@ func (c *call) tellTurn(ms int64) {
 	}
 }
 
-// tooLate ends the call with a 504, or with an error at its end if the answer has begun.
+// A begun answer ends with the error.
 func (c *call) tooLate(limit time.Duration, message string) {
 	c.cancel(api.Errorf(http.StatusGatewayTimeout, api.CodeRequestTimeout, message, limit))
 }
 
-// explain adds to e, if it reports a failed start, the reason, if the caller may know it.
+// explain adds the reason of a failed start for a caller who may know it.
 func (a *Activator) explain(e *api.Error, f api.FunctionName, r *http.Request) *api.Error {
 	if a.deps.LastError == nil || e.Code != api.CodeStartFailed && e.Code != api.CodeUnhealthy {
 		return e
@@ -341,8 +331,7 @@ func (a *Activator) explain(e *api.Error, f api.FunctionName, r *http.Request) *
 	return &t
 }
 
-// notStored refuses a request that uses a store of responses: in front of this activator nothing handles the field. how
-// is [Config.Stored].
+// how is [Config.Stored].
 func notStored(field, how string) *api.Error {
 	return api.BadRequest(field, "%s can't be kept: responses are not stored here: %s, or leave it out", field, cmp.Or(how, "this server has no store"))
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// MLflow's clients at the front door. MLflow's scoring server has one model, so the field "model" of the body, which
-// MLflow's server ignores, names the function. mlflow.deployments and Databricks' clients name it in the path
-// instead. Functions get all calls at /invocations, as an MLflow server does.
+// MLflow's scoring server ignores the field "model", which names the function here. mlflow.deployments and
+// Databricks' clients name it in the path.
 
 const pathInvocations = "/invocations"
 
@@ -30,7 +29,7 @@ func (a *Activator) routeMLflow(r *mux.Router) {
 	}
 }
 
-// withoutSlash redirects to the path without the slash at its end, as MLflow's server does.
+// As MLflow's server does.
 func withoutSlash(w http.ResponseWriter, r *http.Request) {
 	inbound.Unread(w, r)
 	to := url.URL{Path: "/" + mux.Vars(r)["path"], RawQuery: r.URL.RawQuery}
@@ -50,7 +49,6 @@ func (a *Activator) ifTaken(contentType, text string) http.HandlerFunc {
 	}
 }
 
-// serveEndpoint serves a call to a function that the path names.
 func (a *Activator) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	name, names := mux.Vars(r)["model"], a.names.Load()
 	f, err := names.model(name, a.mayList(r))
@@ -67,16 +65,15 @@ func (a *Activator) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	a.serve(w, in, f, false)
 }
 
-// endpoint describes a model for both mlflow.deployments and Databricks' clients, which ignore each other's fields.
+// mlflow.deployments and Databricks' clients ignore each other's fields.
 type endpoint struct {
 	Name api.ModelName `json:"name"`
-	// Type and Task are the kind of request for a text; empty: unknown. A function that accepts chats also accepts
-	// completions and embeddings at the same path, if its model can.
+	// The kind of request for a text; empty: unknown.
 	Type  string        `json:"endpoint_type"`
 	Task  string        `json:"task,omitempty"`
 	Model endpointModel `json:"model"`
 	URL   string        `json:"endpoint_url"`
-	// Limit is always null; mlflow.deployments requires it.
+	// Limit is null; mlflow.deployments requires it.
 	Limit   *struct{}         `json:"limit"`
 	State   map[string]string `json:"state"`
 	Created int64             `json:"creation_timestamp"` // in ms
@@ -96,7 +93,7 @@ func (m listed) endpoint() endpoint {
 	return e
 }
 
-// listEndpoints lists the same models as listModels, without adapters.
+// listEndpoints lists models without adapters.
 func (a *Activator) listEndpoints(w http.ResponseWriter, r *http.Request, has func(...string) bool) {
 	list := []endpoint{}
 	for _, m := range a.names.Load().models {

@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// model is OpenAI's model object, with Anthropic's fields and Rouse's own.
+// model is OpenAI's, with Anthropic's and our own fields.
 type model struct {
 	ID      api.ModelName `json:"id"`
 	Object  string        `json:"object"`
@@ -24,15 +24,13 @@ type model struct {
 	Display   api.ModelName `json:"display_name"`
 	CreatedAt time.Time     `json:"created_at"`
 
-	// Parent is the model of an adapter.
 	Parent api.ModelName `json:"parent,omitempty"`
 	Rouse  modelState    `json:"rouse"`
 }
 
 type modelState struct {
-	// Function is the function, or the service whose functions have the model.
 	Function api.FunctionName `json:"function"`
-	// State is the state of the instance that can accept a request soonest; "gone" without one.
+	// The state of the instance that accepts a request soonest.
 	State api.State `json:"state"`
 }
 
@@ -48,7 +46,7 @@ func (m listed) object() model {
 	return model{ID: m.name, Object: "model", Created: created.Unix(), OwnedBy: "rouse", Type: "model", Display: m.name, CreatedAt: created, Parent: m.parent, Rouse: modelState{Function: m.t.service, State: state}}
 }
 
-// visible reports whether has accepts the name; a nil has accepts all.
+// A nil has accepts all.
 func (m listed) visible(has func(names ...string) bool) bool {
 	var adapter api.ModelName
 	if m.parent != "" {
@@ -60,7 +58,7 @@ func (m listed) visible(has func(names ...string) bool) bool {
 // mostModels bounds a page of models, as at Anthropic.
 const mostModels = 1000
 
-// Limit returns how many entries of a list a client asks for. In Anthropic's lists it goes on in one direction.
+// Limit returns how many entries of a list are asked for.
 func Limit(v url.Values, usual, most int) (int, error) {
 	if v.Get("after_id") != "" && v.Get("before_id") != "" {
 		return 0, api.BadRequest("before_id", "before_id and after_id are both there: want one of them")
@@ -76,7 +74,7 @@ func Limit(v url.Values, usual, most int) (int, error) {
 	return n, nil
 }
 
-// Page is a part of a list, in the format of OpenAI's clients; without Object, of Anthropic's.
+// Page is a part of a list in the format of OpenAI's clients; without Object, of Anthropic's.
 type Page[T any] struct {
 	Object string  `json:"object,omitempty"`
 	Data   []T     `json:"data"`
@@ -98,8 +96,7 @@ func PageOf[T, R any](records []R, more bool, object func(R) T, id func(R) strin
 	return p
 }
 
-// listModels lists the names, aliases and adapters of all functions, or as Anthropic's API limit of them after after_id or before
-// before_id.
+// As in Anthropic's API, listModels goes on after after_id or before before_id.
 func (a *Activator) listModels(w http.ResponseWriter, r *http.Request, has func(...string) bool) {
 	all := slices.DeleteFunc(slices.Clone(a.names.Load().models), func(m listed) bool { return !m.visible(has) })
 	q := r.URL.Query()
@@ -122,7 +119,7 @@ func (a *Activator) listModels(w http.ResponseWriter, r *http.Request, has func(
 		return
 	}
 	more := len(list) > limit
-	if more && q.Has("before_id") {
+	if more && q.Get("before_id") != "" {
 		list = list[len(list)-limit:]
 	} else if more {
 		list = list[:limit]
@@ -136,8 +133,7 @@ func (a *Activator) showModel(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// find returns the model that a request's path names. If there is none or the client may not see it, find answers the
-// request and returns false.
+// find returns the model that the path names, or answers the request.
 func (a *Activator) find(w http.ResponseWriter, r *http.Request) (m listed, ok bool) {
 	name := mux.Vars(r)["model"]
 	names := a.names.Load()
@@ -167,7 +163,7 @@ func writeJSON(w http.ResponseWriter, r *http.Request, v any) {
 	api.WriteJSON(w, http.StatusOK, v)
 }
 
-// Stats returns a function's activity; ok is false if it is not declared.
+// Stats returns a function's activity; false: it is not declared.
 func (a *Activator) Stats(name api.FunctionName) (s api.Activity, ok bool) {
 	names := a.names.Load()
 	f := names.byName[name]

@@ -19,6 +19,7 @@ func TestModelPages(t *testing.T) {
 		"?limit=3":                  "abc a c true",
 		"?limit=3&after_id=c":       "d d d false",
 		"?limit=2&before_id=d":      "bc b c true",
+		"?limit=2&before_id=":       "ab a b true",
 		"?limit=2&before_id=c":      "ab a b false",
 		"?limit=4&after_id=a":       "bcd b d false",
 		"?limit=1&after_id=d":       "   false",

@@ -15,25 +15,22 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// directory finds functions by the names that clients send. It is immutable, so requests share it without a lock.
+// directory finds functions by the names that clients send. It is immutable.
 type directory struct {
-	domain string // suffix of functions' own hosts; empty: none
-	// list is all functions, by name.
+	domain string
+	// By name.
 	list []*queue.Function
-	// byModel maps the names that package names assigns to services, and those of models with variants.
+	// Services, and models with variants.
 	byModel map[string]*target
 	byName  map[api.FunctionName]*queue.Function
-	// models are the entries of a list of models, sorted: model names, aliases and adapters.
-	models []listed
-	// adapters are the names under which each function's adapters are found.
+	// Sorted.
+	models   []listed
 	adapters map[adapterOf]bool
-	// groups maps a function to the model with variants that it belongs to.
-	groups map[*queue.Function]*queue.Group
-	// services are those that have functions; prefixes are the parts before a slash in names.
+	groups   map[*queue.Function]*queue.Group
+	// prefixes are the parts before a slash in names.
 	services map[api.FunctionName]bool
 	prefixes map[string]bool
-	// lost are the names that services asked for and did not get.
-	lost []names.Loss
+	lost     []names.Loss
 }
 
 type adapterOf struct {
@@ -41,11 +38,10 @@ type adapterOf struct {
 	name string
 }
 
-// listed is one name in the list of models.
 type listed struct {
 	name api.ModelName
 	t    *target
-	// parent is the model of an adapter; empty for a model.
+	// Of an adapter.
 	parent api.ModelName
 }
 
@@ -77,7 +73,7 @@ func newDirectory(list []*queue.Function, known *cluster, domain string) *direct
 	}
 	has, lost := names.Settle(declared, func(namespace string) bool { return known.namespaces[namespace] })
 	d.lost = lost
-	named := make(map[api.FunctionName]bool) // services with a listed name
+	named := make(map[api.FunctionName]bool)
 	for i, w := range wanted {
 		if has[i] && d.add(w) && w.parent == "" {
 			named[w.name.Service] = true
@@ -92,15 +88,14 @@ func newDirectory(list []*queue.Function, known *cluster, domain string) *direct
 	return d
 }
 
-// wish is a name that a service declared, and its target.
+// wish is a name that a service declared.
 type wish struct {
 	name names.Declaration
 	t    *target
-	// parent is the model of an adapter; empty for a model.
+	// Of an adapter.
 	parent api.ModelName
 }
 
-// wanted returns all names that the services ask for.
 func (d *directory) wanted(services []service, created map[api.FunctionName]time.Time) (all []wish) {
 	for _, s := range services {
 		want := func(kind names.Kind, name api.ModelName, t *target, parent api.ModelName) {
@@ -134,7 +129,7 @@ func (d *directory) wanted(services []service, created map[api.FunctionName]time
 	return append(all, d.variants(services, created)...)
 }
 
-// add maps a name to its target, and reports whether lists show it: only names that people chose.
+// add reports whether lists show the name: people chose it.
 func (d *directory) add(w wish) bool {
 	name := string(w.name.Name)
 	if d.byModel[name] != nil { // the service uses the name for something else
@@ -148,8 +143,7 @@ func (d *directory) add(w wish) bool {
 	return true
 }
 
-// lostBy describes the names that a function's service, or the model that it is a variant of, asked for and did not
-// get.
+// lostBy describes the names that a service or model with variants did not get.
 func (d *directory) lostBy(spec *api.Function) (lost []string) {
 	service := spec.ServiceName()
 	group := api.NewFunctionName(service.Namespace(), string(spec.VariantOf))
@@ -161,7 +155,7 @@ func (d *directory) lostBy(spec *api.Function) (lost []string) {
 	return lost
 }
 
-// model is like find, and returns the function that serves the request.
+// model is find and pick.
 func (d *directory) model(name string, list bool) (*queue.Function, *api.Error) {
 	t, err := d.find(name, list)
 	if err != nil {
@@ -170,8 +164,7 @@ func (d *directory) model(name string, list bool) (*queue.Function, *api.Error) 
 	return t.pick(), nil
 }
 
-// find returns the target of the name in a client's field "model". With list, for callers that may see all names, the
-// error suggests similar ones.
+// list: the caller may see all names, and the error suggests similar ones.
 func (d *directory) find(name string, list bool) (*target, *api.Error) {
 	if t := d.byModel[name]; t != nil {
 		return t, nil
@@ -179,7 +172,7 @@ func (d *directory) find(name string, list bool) (*target, *api.Error) {
 	if t := d.untagged(name); t != nil && t.first().Spec().Runtime.Kind == api.RuntimeOllama {
 		return t, nil
 	}
-	if (name == "" || name == api.DefaultModel) && len(d.services) == 1 { // there is only one choice
+	if (name == "" || name == api.DefaultModel) && len(d.services) == 1 {
 		return d.byModel[string(d.list[0].Spec().ServiceName())], nil
 	}
 	if name == "" {
@@ -201,7 +194,7 @@ func (d *directory) find(name string, list bool) (*target, *api.Error) {
 	return nil, e
 }
 
-// untagged finds a name after removing the tag "latest", which Ollama's clients add.
+// Ollama's clients add the tag "latest".
 func (d *directory) untagged(name string) *target {
 	if short, found := strings.CutSuffix(name, names.Latest); found {
 		return d.byModel[short]
@@ -209,7 +202,7 @@ func (d *directory) untagged(name string) *target {
 	return nil
 }
 
-// adapter returns the adapter of f that a client named, "" for the model itself.
+// "": the model itself
 func (d *directory) adapter(name string, f *queue.Function) api.ModelName {
 	if len(d.adapters) == 0 {
 		return ""
@@ -222,7 +215,6 @@ func (d *directory) adapter(name string, f *queue.Function) api.ModelName {
 	return ""
 }
 
-// quoteName quotes a client's name, cut to a length that fits a message.
 func quoteName(name string) string {
 	const most = 100
 	if len(name) > most {
@@ -231,7 +223,7 @@ func quoteName(name string) string {
 	return fmt.Sprintf("%q", name)
 }
 
-// ownHost reports whether host is a function's own, NAME.NAMESPACE.DOMAIN, rather than the front door.
+// ownHost reports whether host is NAME.NAMESPACE.DOMAIN.
 func (d *directory) ownHost(host string) (rest string, own bool) {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -245,7 +237,7 @@ func (d *directory) ownHost(host string) (rest string, own bool) {
 	return rest, strings.Contains(rest, ".")
 }
 
-// host finds a function by its own host. With list the error names the existing ones.
+// list: the error names the existing hosts.
 func (d *directory) host(host string, list bool) (*queue.Function, *api.Error) {
 	rest, _ := d.ownHost(host)
 	name, namespace, _ := strings.Cut(strings.ToLower(rest), ".")
@@ -272,7 +264,6 @@ func (d *directory) host(host string, list bool) (*queue.Function, *api.Error) {
 	return nil, e
 }
 
-// nearest returns up to most names that are similar to name, the nearest first.
 func nearest(name string, known []string, most int) []string {
 	type match struct {
 		name     string
@@ -298,28 +289,24 @@ func nearest(name string, known []string, most int) []string {
 	return out
 }
 
-// service is one service while a directory is built: the functions with a share of its traffic, and those without. A
-// function without an [api.Function.Service] is its own service and takes all of its traffic.
+// A function without [api.Function.Service] is its own service.
 type service struct {
 	name     api.FunctionName
-	backends []backend // those with a share of the traffic
+	backends []backend // with a share of the traffic
 	everyone []backend
-	all      *target // has all backends
+	all      *target
 }
 
-// backend is an immutable snapshot of a function of a service.
 type backend struct {
-	f        *queue.Function
-	names    []api.ModelName // the model, then its aliases
-	adapters []api.ModelName
-	percent  int // its share of the requests
-	// variantOf is the model that the function is a variant of; empty: none.
+	f            *queue.Function
+	names        []api.ModelName // the model, then its aliases
+	adapters     []api.ModelName
+	percent      int
 	variantOf    api.ModelName
 	fullNameOnly bool
 }
 
-// servicesOf groups functions by service. Services with traffic come first, so that a new one takes no name from
-// them; then they are sorted by name.
+// Services with traffic come first: a new one takes no name from them.
 func servicesOf(list []*queue.Function, traffic map[api.FunctionName][]Share) []service {
 	byName := make(map[api.FunctionName]*service)
 	var order []api.FunctionName
@@ -357,8 +344,8 @@ func servicesOf(list []*queue.Function, traffic map[api.FunctionName][]Share) []
 	return out
 }
 
-// newest returns the backend that takes all requests of a service without traffic. Such a service was just created,
-// or is faulty, and then the function knows why. Knative numbers revisions so that their names sort by age.
+// newest is for a service without traffic, just created or faulty. Knative numbers revisions: their names sort by
+// age.
 func (s service) newest() backend {
 	m := slices.MaxFunc(s.everyone, func(a, b backend) int { return cmp.Compare(a.f.Name, b.f.Name) })
 	m.percent = 100
@@ -374,7 +361,6 @@ func percentOf(shares []Share, name api.FunctionName) int {
 	return 0
 }
 
-// each returns the names of all backends, without duplicates.
 func (s service) each(names func(backend) []api.ModelName) []api.ModelName {
 	var out []api.ModelName
 	for _, m := range s.backends {
@@ -387,7 +373,7 @@ func (s service) each(names func(backend) []api.ModelName) []api.ModelName {
 	return out
 }
 
-// target returns a target of the backends for which has returns true; there must be at least one.
+// One backend must have it.
 func (s service) target(has func(backend) bool) *target {
 	t := &target{service: s.name}
 	for _, m := range s.backends {
@@ -400,17 +386,16 @@ func (s service) target(has func(backend) bool) *target {
 	return t
 }
 
-// target is the referent of a name: a service's functions that have traffic and the name. It is immutable.
+// target is the referent of a name: functions with traffic. It is immutable.
 type target struct {
 	service api.FunctionName
 	shares  []backend // at least one; the greatest share first
 	total   int
-	// variants are the ways to run the model of that name, if it has several; shares then holds the shares of all of
-	// them. See [target.choose].
+	// Then shares has those of all variants.
 	variants []*target
 }
 
-// pick chooses a function at random, weighted by share, or the best variant; nil if t is nil.
+// pick chooses at random, weighted by share, or the best variant.
 func (t *target) pick() *queue.Function {
 	switch {
 	case t == nil:
@@ -429,5 +414,5 @@ func (t *target) pick() *queue.Function {
 	panic("activator: the shares of a target add up to less than their total")
 }
 
-// first returns the function with the greatest share.
+// The greatest share.
 func (t *target) first() *queue.Function { return t.shares[0].f }

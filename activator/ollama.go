@@ -18,26 +18,20 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// Ollama's own client API at the front door: its clients see all functions that have this API as the models of one
-// Ollama server. Requests that name a model are held, routed and woken like others. Requests about all models are
-// answered here, without waking an instance. Requests that would change the models are refused, because a manifest
-// declares them. Errors have Ollama's shape.
-//
-// Functions on Ollama have this API, and so do those whose runtime's API is translated within the function. A request
-// for a model on another runtime is refused with the path to use instead. For a function with its own command, or an
-// image that chooses the runtime, the API is unknown here: it gets the request.
+// Ollama's API at the front door. Requests about all models wake no instance; requests that would change models are
+// refused. A function with its own command or image may have this API: it gets the request.
 
-// ollamaVersion is the version of Ollama that this API implements. Clients check it before they use newer calls.
+// Clients check ollamaVersion before newer calls.
 const ollamaVersion = "0.17.4"
 
 var ollamaChanges = []string{"/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs/{digest}"}
 
-// isOllama reports whether a request at the front door (f is nil) or at f's own host is in Ollama's own API.
+// f is nil at the front door.
 func isOllama(path string, f *queue.Function) bool {
 	return strings.HasPrefix(path, "/api/") && (f == nil || isLikeOllama(f.Spec()))
 }
 
-// isLikeOllama reports whether a function certainly has Ollama's own API. Its own handler gets requests unchanged.
+// isLikeOllama means certainly. A handler gets requests unchanged.
 func isLikeOllama(spec *api.Function) bool {
 	chat, _ := api.FindPath("", "/api/chat")
 	return slices.Contains(chat.Runtimes, spec.Runtime.Kind) && (spec.Runtime.Kind == api.RuntimeOllama || len(spec.Handler) == 0)
@@ -56,7 +50,7 @@ func (a *Activator) routeOllama(r *mux.Router) {
 	get(r, "/", a.home)
 }
 
-// home sends the page to a browser, and Ollama's greeting to others: its clients look here first.
+// Ollama's clients expect a greeting.
 func (a *Activator) home(w http.ResponseWriter, r *http.Request) {
 	if a.deps.Page != nil {
 		w.Header().Add("Vary", "Accept")
@@ -68,8 +62,7 @@ func (a *Activator) home(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("Rouse is running\n"))
 }
 
-// ifOllama calls next if any function has Ollama's own API. Otherwise it answers as if there were no such server, so
-// that clients don't find one without models.
+// Without such a function, clients shall find no such server.
 func (a *Activator) ifOllama(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if slices.ContainsFunc(a.names.Load().list, func(f *queue.Function) bool { return isLikeOllama(f.Spec()) }) {
@@ -81,8 +74,7 @@ func (a *Activator) ifOllama(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// pull answers that an existing model has been pulled. A model that the client may not see is refused like one that
-// does not exist.
+// A model that the client may not see does not exist.
 func (a *Activator) pull(w http.ResponseWriter, r *http.Request) {
 	_, account, bad := a.clientOf(r)
 	if bad != nil {
@@ -100,13 +92,12 @@ func (a *Activator) pull(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, r, map[string]string{"status": "success"})
 }
 
-// refuseChange refuses a change that only a manifest can make.
 func (a *Activator) refuseChange(w http.ResponseWriter, r *http.Request) {
 	a.refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath,
 		"%s %s: clients can't change the models here; each is declared in the manifest of a function", quoteMethod(r.Method), r.URL.Path))
 }
 
-// oldName returns the field "name", which Ollama's command line still sends instead of "model"; empty if missing.
+// oldName returns the field "name", which Ollama's command line sends instead of "model".
 func oldName(body []byte) string {
 	var old struct{ Name string }
 	if json.Unmarshal(body, &old) != nil {
@@ -115,7 +106,7 @@ func oldName(body []byte) string {
 	return old.Name
 }
 
-// tagged adds the tag "latest" to a name without a tag, as Ollama does.
+// As Ollama does.
 func tagged(name api.ModelName) string {
 	if strings.Contains(string(name), ":") {
 		return string(name)
@@ -123,15 +114,14 @@ func tagged(name api.ModelName) string {
 	return string(name) + names.Latest
 }
 
-// ollamaModel is an entry in Ollama's list of models. Its clients expect every field.
+// Clients expect every field.
 type ollamaModel struct {
-	Name       string    `json:"name"`
-	Model      string    `json:"model"`
-	ModifiedAt time.Time `json:"modified_at"`
-	// Size is the model's size on disk; 0 before an instance has reported it.
-	Size    api.Bytes        `json:"size"`
-	Digest  string           `json:"digest"`
-	Details api.ModelDetails `json:"details"`
+	Name       string           `json:"name"`
+	Model      string           `json:"model"`
+	ModifiedAt time.Time        `json:"modified_at"`
+	Size       api.Bytes        `json:"size"`
+	Digest     string           `json:"digest"`
+	Details    api.ModelDetails `json:"details"`
 }
 
 type runningModel struct {
@@ -145,7 +135,7 @@ type runningModel struct {
 	ContextLength int              `json:"context_length"`
 }
 
-// digest identifies the declaration, not the bytes of the model: clients show it and tell models apart by it.
+// Clients tell models apart by the digest of the declaration.
 func digest(spec *api.Function) string {
 	sum := sha256.Sum256([]byte(string(spec.Name) + "\x00" + spec.Runtime.Model))
 	return hex.EncodeToString(sum[:])
@@ -164,7 +154,6 @@ func (a *Activator) listOllama(w http.ResponseWriter, r *http.Request, has func(
 	writeJSON(w, r, map[string]any{"models": list})
 }
 
-// listRunning lists the models in memory, with one entry for all instances of a model.
 func (a *Activator) listRunning(w http.ResponseWriter, r *http.Request, has func(...string) bool) {
 	list := []runningModel{}
 	now := time.Now()
@@ -175,20 +164,19 @@ func (a *Activator) listRunning(w http.ResponseWriter, r *http.Request, has func
 			list = append(list, m)
 		}
 	}
-	// Like Ollama, list the model that stays longest first.
+	// As Ollama: the model that stays longest first.
 	slices.SortStableFunc(list, func(x, y runningModel) int { return y.ExpiresAt.Compare(x.ExpiresAt) })
 	writeJSON(w, r, map[string]any{"models": list})
 }
 
-// lines reports whether an answer is a readable stream of JSON lines.
 func lines(h http.Header) bool {
 	return strings.HasPrefix(h.Get("Content-Type"), "application/x-ndjson") && h.Get("Content-Encoding") == ""
 }
 
-// forever is a duration that Ollama's clients show as "Forever".
+// forever is shown as "Forever" by Ollama's clients.
 const forever = 100 * 365 * 24 * time.Hour
 
-// running describes f's awake instances; awake is false if there is none or f lacks Ollama's API.
+// awake is false also without Ollama's API.
 func running(f *queue.Function, now time.Time) (m runningModel, awake bool) {
 	spec := f.Spec()
 	if !isLikeOllama(spec) {

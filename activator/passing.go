@@ -24,11 +24,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// Requests to a function that is no model server are held and sent like others, with two exceptions: connections to
-// be upgraded (WebSockets), and requests over HTTP/2 without TLS (gRPC). So are WebSockets of the Realtime API to model
-// servers. These stream both ways, so they are not read in advance, and not sent again once a part of their body was.
+// Upgrades (WebSockets), also of the Realtime API, and gRPC stream both ways: they are not read in advance, and not
+// sent again once a part of their body was.
 
-// isPlain reports whether a function is no model server: its clients' requests are not parsed.
+// isPlain: no model server, whose requests are not parsed.
 func isPlain(f *queue.Function) bool { return f.Spec().Runtime.Kind == api.RuntimeHTTP }
 
 // streams reports whether a request is forwarded while it arrives.
@@ -36,7 +35,6 @@ func (r *request) streams() bool {
 	return r.plain && r.via == nil && (r.in.ProtoMajor == 2 || upgrades(r.in))
 }
 
-// findRealtime checks that the function of a WebSocket may have the Realtime API; nil for one that is no model server.
 func (c *call) findRealtime() *api.Error {
 	if isPlain(c.f) {
 		return nil
@@ -59,7 +57,6 @@ func (c *call) findRealtime() *api.Error {
 
 func upgrades(r *http.Request) bool { return r.Header.Get("Upgrade") != "" && r.ProtoMajor == 1 }
 
-// bodiless returns a copy of r without its body, for code that reads bodies.
 func bodiless(r *http.Request) *http.Request {
 	out := new(http.Request)
 	*out = *r
@@ -67,7 +64,6 @@ func bodiless(r *http.Request) *http.Request {
 	return out
 }
 
-// streamTransports hold a transport for each protocol of the client.
 type streamTransports struct{ http1, http2 http.RoundTripper }
 
 func newStreamTransports(dial func(ctx context.Context, network, address string) (net.Conn, error)) streamTransports {
@@ -81,8 +77,7 @@ func newStreamTransports(dial func(ctx context.Context, network, address string)
 	return streamTransports{http1, http2}
 }
 
-// pass forwards c to the instance of s while it arrives, and the answer to the client. again reports that the
-// instance did not accept it and nothing of it was consumed; cut, that the answer ended too early.
+// again: the instance did not accept it and consumed nothing; cut: the answer ended early.
 func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 	sent := time.Now()
 	var untouched atomic.Bool
@@ -101,7 +96,7 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 					pr.Out.Header[name] = v
 				}
 			}
-			for name := range pr.Out.Header { // a client can't set our control headers
+			for name := range pr.Out.Header {
 				if control.Reserved(name) {
 					delete(pr.Out.Header, name)
 				}
@@ -110,7 +105,7 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 			if isPlain(c.f) {
 				pr.Out.URL.RawQuery = pr.In.URL.RawQuery // also what Go can't parse, as in Knative
 			} else {
-				pr.Out.Header.Del("Sec-WebSocket-Extensions") // of compressed events no usage is read
+				pr.Out.Header.Del("Sec-WebSocket-Extensions") // usage can't be read of compressed events
 			}
 		},
 		ModifyResponse: func(resp *http.Response) error {
@@ -150,7 +145,7 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 	if in.Body != nil && in.Body != http.NoBody {
 		in.Body = touched{in.Body, &untouched}
 	}
-	c.reply.unread.Timeout = 0 // these clients may leave data unread, while nobody waits
+	c.reply.unread.Timeout = 0 // these clients may leave data unread: nobody waits
 	cut = passed(&through, passing{c.reply.w, c}, in)
 	if up := c.sent.upgraded.Load(); up != nil && up.counts {
 		u := &c.reply.usage
@@ -170,7 +165,6 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 	return untouched.Load() && !failed.Given, false, failed
 }
 
-// passing writes to the client of a stream.
 type passing struct {
 	http.ResponseWriter
 	c *call
@@ -182,7 +176,7 @@ func (p passing) Write(b []byte) (int, error) { return p.c.reply.Write(b) }
 // FlushError is for [http.ResponseController].
 func (p passing) FlushError() error { return p.c.reply.flush() }
 
-// Hijack returns the client's connection, which is closed when the call ends: a write to it may be stuck.
+// The connection is closed when the call ends: a write to it may be stuck.
 func (p passing) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, both, err := p.c.reply.out.Hijack()
 	if err == nil {
@@ -191,20 +185,19 @@ func (p passing) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, both, err
 }
 
-// drainIdle is how long an upgraded connection may carry nothing while its instance drains: others wait for that.
 const drainIdle = 5 * time.Second
 
-// upgraded is an upgraded connection to an instance. It ends the request once nothing has come from either side for a while.
+// upgraded ends the request when its connection is idle for too long.
 type upgraded struct {
 	io.ReadWriteCloser
 	unread *relay.WriteDeadline
-	idle   atomic.Int64 // that time
+	idle   atomic.Int64
 	timer  *time.Timer
 	first  timeout // until the instance sends something: the answer's beginning, as in Knative
 
-	counts            bool         // what events of the Realtime API report
-	seen              []byte       // the end of what came
-	prompt, generated atomic.Int64 // tokens that were reported
+	counts            bool
+	seen              []byte // the end of what came
+	prompt, generated atomic.Int64
 }
 
 func newUpgraded(both io.ReadWriteCloser, unread *relay.WriteDeadline, idle time.Duration, end func(idle time.Duration)) *upgraded {
@@ -219,7 +212,7 @@ func (u *upgraded) limit(idle time.Duration) {
 	u.timer.Reset(idle)
 }
 
-// Read implements [io.Reader]. What it returns is then written to the client, until the next call.
+// Until the next Read, what it returned is written to the client.
 func (u *upgraded) Read(p []byte) (int, error) {
 	u.unread.Done()
 	n, err := u.ReadWriteCloser.Read(p)
@@ -232,13 +225,12 @@ func (u *upgraded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// usageField begins the usage of an event. In a model's words its quotes would be escaped.
+// usageField begins the usage of an event. In a model's words its quotes are escaped.
 var usageField = []byte(`"usage":`)
 
-// mostUsage bounds the bytes of one usage.
+// mostUsage bounds one usage, in bytes.
 const mostUsage = 4 << 10
 
-// count adds the usages in p, which continues what came before. Each is of one response.
 func (u *upgraded) count(p []byte) {
 	u.seen = append(u.seen, p...)
 	for {
@@ -272,14 +264,12 @@ func (u *upgraded) Close() error {
 	return u.ReadWriteCloser.Close()
 }
 
-// drains shortens the time that c's connection may carry nothing.
 func (c *call) drains() {
 	if u := c.sent.upgraded.Load(); u != nil {
 		u.limit(min(time.Duration(u.idle.Load()), drainIdle))
 	}
 }
 
-// touched is a body that records whether any of it was read.
 type touched struct {
 	io.ReadCloser
 	untouched *atomic.Bool
@@ -291,7 +281,7 @@ func (t touched) Read(p []byte) (int, error) {
 	return t.ReadCloser.Read(p)
 }
 
-// stream forwards c to the instance of s while it arrives. The results are those of [call.send].
+// The results are those of [call.send].
 func (c *call) stream(s *queue.Slot) (done bool, err error) {
 	again, cut, err := c.pass(s)
 	if err != nil {
@@ -308,12 +298,11 @@ func (c *call) stream(s *queue.Slot) (done bool, err error) {
 	}
 	c.f.Metrics.Done(c.reply.answered, time.Since(c.req.begun))
 	if cut {
-		panic(http.ErrAbortHandler) // the only way to tell the client
+		panic(http.ErrAbortHandler)
 	}
 	return true, nil
 }
 
-// passed serves through a proxy, and reports whether the answer was cut.
 func passed(through *httputil.ReverseProxy, w http.ResponseWriter, r *http.Request) (cut bool) {
 	defer func() {
 		if v := recover(); v != nil {

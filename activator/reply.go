@@ -21,51 +21,48 @@ import (
 
 const (
 	headerTiming = "Server-Timing"
-	// headerInstance names the instance that answers; in a cluster a pod, whose name begins with its revision's.
+	// headerInstance names the instance that answers; in a cluster a pod.
 	headerInstance = "X-Rouse-Instance"
 	// headerGPUSeconds is a trailer for callers that accept trailers and may read the metrics.
 	headerGPUSeconds = "X-Rouse-Gpu-Seconds"
 )
 
-// reply is the answer to one client: comments while its request waits, then the answer or an error. It belongs to the
-// request's goroutine; until comment.stop the mutex of the comments guards the connection.
+// reply belongs to the request's goroutine; until comment.stop the mutex of the comments guards the connection.
 type reply struct {
 	w       http.ResponseWriter
 	out     *http.ResponseController
-	id      string     // of the request
-	style   api.Stream // the format of an error event
-	ollama  bool       // the client speaks Ollama's own API
+	id      string
+	style   api.Stream // format of an error event
+	ollama  bool
 	timing  metrics.Timing
 	comment comments
-	costs   bool        // the client is told the cost of its request
-	ends    *queue.Wake // its request ends with the next write; nil: none
+	costs   bool
+	ends    *queue.Wake // ends with the next write
 
-	limits   *keys.Charge // of the client's key; nil: none
-	usage    relay.Usage  // of the answer
-	estimate tokens       // of an instance's work for a client that has left
-	answered int          // the status of an instance's answer; 0: none yet
+	limits   *keys.Charge
+	usage    relay.Usage
+	estimate tokens // for a client that has left
+	answered int    // an instance's status; 0: none
 	instance api.InstanceID
-	status   int    // the final status; 0: none yet
-	code     string // of the error; empty: none
+	status   int
+	code     string
 
-	// state is the state of the client's stream; nil: it can't be resumed. resumes is false once it was resumed too
-	// often.
+	// nil: the stream can't be resumed. resumes: not too often yet.
 	state   *relay.State
 	resumes bool
-	handled bool // it can't be resumed: a handler of the function is in front of its runtime
-	passes  bool // the front door that holds the request asked for the state, and resumes the stream itself
-	next    int  // the number of the next event, in a resumed stream
+	handled bool // by a handler: it can't be resumed
+	passes  bool // the front door resumes the stream
+	next    int  // event in a resumed stream
 
 	unread relay.WriteDeadline
 
-	pausable, pauses atomic.Bool // the stream may be paused, and is to be
+	pausable, pauses atomic.Bool // the stream may be paused, and shall be
 }
 
-// tokens are the tokens that a request used. Input tokens that the instance had cached count in both input and
-// cached.
+// Cached input counts in both input and cached.
 type tokens struct{ input, cached, output api.Tokens }
 
-// used returns the tokens that the request used, as far as known: none if no instance began it, or one refused it.
+// used returns nothing if no instance began the request or one refused it.
 func (c *call) used() tokens {
 	r := &c.reply
 	if r.answered/100 != 2 && !r.usage.Reported {
@@ -75,25 +72,23 @@ func (c *call) used() tokens {
 	return tokens{input: cmp.Or(api.Tokens(r.usage.Prompt), c.req.Input), cached: api.Tokens(r.usage.Cached), output: cmp.Or(output, r.estimate.output)}
 }
 
-// errAbort marks a cut answer that the client can only recognize by an aborted connection.
+// Only aborting the connection tells the client.
 var errAbort = errors.New("abort the client's connection")
 
-// errGoesOn marks a cut answer that another instance can resume.
+// Another instance resumes the answer.
 var errGoesOn = errors.New("the stream goes on elsewhere")
 
-// errMoved marks an answer that its instance ended to give way, and that another instance can resume.
+// The instance gives way.
 var errMoved = errors.New("the stream is moved")
 
-// errPaused marks an answer whose slot is given to another client, and that continues later.
+// The slot goes to another client.
 var errPaused = errors.New("the stream is paused")
 
-// pause lets a stream that can continue later end at its next event, and reports whether it does. Any goroutine may
-// call it.
+// Any goroutine may call pause.
 func (r *reply) pause() bool { return r.pausable.Load() && !r.pauses.Swap(true) }
 
-// copy writes an instance's answer; started: the header was sent. The error wraps an *[api.Error] if the answer was
-// cut, and [errAbort] too if the client does not know yet. Any other error means that the client left. ctx is the
-// call's.
+// copy writes an instance's answer; started: the header was sent. The error is an *[api.Error] if the answer was
+// cut, with [errAbort] if the client does not know yet; otherwise the client left.
 func (r *reply) copy(ctx context.Context, from api.InstanceID, answer *forward.Answer, started bool) error {
 	if started {
 		return r.copyLate(ctx, answer)
@@ -110,7 +105,7 @@ func (r *reply) copy(ctx context.Context, from api.InstanceID, answer *forward.A
 	return r.end(ctx, answer, answer.Copy(r))
 }
 
-// copyLate writes the answer after the header was sent: the client expects events, whatever the status.
+// copyLate is for a client that expects events, whatever the status.
 func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 	defer r.w.Header().Set(headerTiming, r.timing.String())
 	var e *api.Error
@@ -131,7 +126,7 @@ func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 	return r.event(e, r.next)
 }
 
-// end turns the end of a copied answer into an error, and sends the error to a client that reads events.
+// A client that reads events gets the error.
 func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) error {
 	if err == nil {
 		r.trailer(answer.Trailer())
@@ -176,15 +171,14 @@ func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) erro
 	return errors.Join(e, err, r.event(e, max(r.next, answer.Next())))
 }
 
-// trailer has fields follow the answer.
 func (r *reply) trailer(fields http.Header) {
 	for name, values := range fields {
-		_ = r.flush() // else a short answer goes out with its length, and without trailers
+		_ = r.flush() // or a short answer goes out with its length and without trailers
 		r.w.Header()[http.TrailerPrefix+name] = values
 	}
 }
 
-// stays returns why a cut stream is not resumed elsewhere; empty if nobody expected that.
+// stays returns why a cut stream is not resumed.
 func (r *reply) stays(answer *forward.Answer) string {
 	switch {
 	case r.handled:
@@ -201,7 +195,6 @@ func (r *reply) stays(answer *forward.Answer) string {
 	return ", and its instance has not told how another could go on"
 }
 
-// event writes an error as the last event of a stream, numbered next.
 func (r *reply) event(e *api.Error, next int) error {
 	if _, err := r.Write(r.style.Error(e, next)); err != nil {
 		return err
@@ -209,8 +202,7 @@ func (r *reply) event(e *api.Error, next int) error {
 	return r.flush()
 }
 
-// withID adds the request's id to an error whose details are only in the log, where the operator finds them by the
-// id.
+// Such details are only in the log.
 func withID(e *api.Error, id string) *api.Error {
 	switch e.Code {
 	case api.CodeStartFailed, api.CodeRuntimeFailed, api.CodeUnhealthy:
@@ -221,7 +213,7 @@ func withID(e *api.Error, id string) *api.Error {
 	return e
 }
 
-// Write writes to the client. A client that does not read for too long counts as gone.
+// A client that does not read for too long counts as gone.
 func (r *reply) Write(p []byte) (int, error) {
 	r.unread.Move(r.out, len(p))
 	n, err := r.w.Write(p)
@@ -233,7 +225,7 @@ func (r *reply) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Flush sends the buffered output. It returns errPaused if the stream is to be paused and has just sent a whole event.
+// Flush returns errPaused if the stream is to be paused after a whole event.
 func (r *reply) Flush() error {
 	if err := r.flush(); err != nil || !r.pauses.Load() || !r.state.Known() {
 		return err
@@ -243,8 +235,7 @@ func (r *reply) Flush() error {
 
 func (r *reply) flush() error { return r.unread.Flush(r.out) }
 
-// endUnread ends the request, and its client's connection or stream, if a write is stuck, and reports whether it does. Any
-// goroutine may call it, and it does not block.
+// A stuck write ends the client's connection.
 func (c *call) endUnread() bool {
 	stuck := c.reply.unread.Stuck()
 	if stuck {
@@ -255,22 +246,19 @@ func (c *call) endUnread() bool {
 	return stuck
 }
 
-// comments sends server-sent comments, which clients ignore, to a streaming client while its request is held. The
-// first one sends the header: from then on a failure can only be reported as an event.
-//
-// A timer's goroutine writes them, so that the request's own goroutine only waits for its slot. After stop, the
-// connection belongs to the request alone.
+// comments keeps a streaming client informed while its request is held. The first one sends the header: then a
+// failure can only be an event. A timer's goroutine writes them, until stop.
 type comments struct {
 	reply *reply
 	a     *Activator
 
-	mu      sync.Mutex      // guards all below, and the connection until stop
-	f       *queue.Function // the function that the request waits for
-	since   time.Time       // when it first waited
+	mu      sync.Mutex // guards all below, and the connection until stop
+	f       *queue.Function
+	since   time.Time
 	timer   *time.Timer
 	state   commentState
 	started bool // the header is sent
-	sent    bool // the request is with an instance
+	sent    bool
 }
 
 type commentState int
@@ -281,7 +269,7 @@ const (
 	commentStopped
 )
 
-// begin starts the comments, if they are not running: the request waits for f.
+// begin starts the comments if they are not running.
 func (m *comments) begin(f *queue.Function, since time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -293,8 +281,7 @@ func (m *comments) begin(f *queue.Function, since time.Time) {
 	m.timer = time.AfterFunc(max(m.a.cfg.CommentAfter-m.reply.timing.Hold, 0), m.tick)
 }
 
-// dispatched records that the request was sent to an instance. A client without a header then gets no comment, so
-// that it can still get an honest status.
+// Without a header yet, dispatched stops the comments: the client can still get an honest status.
 func (m *comments) dispatched() {
 	if m.timer == nil {
 		return
@@ -308,7 +295,7 @@ func (m *comments) dispatched() {
 	}
 }
 
-// stop ends the comments and reports whether the header was sent. It waits for a comment that is being written.
+// stop waits for a comment that is being written, and reports whether the header was sent.
 func (m *comments) stop() (started bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -319,14 +306,14 @@ func (m *comments) stop() (started bool) {
 	return m.started
 }
 
-// again lets the comments begin once more, for a request whose header was sent.
+// again is for a request whose header was sent.
 func (m *comments) again() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.started, m.state = true, commentIdle
 }
 
-// fallBack tells the client that another model answers: in the header, or in a comment once that is sent.
+// In the header, or in a comment once that is sent.
 func (m *comments) fallBack(to string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -338,13 +325,12 @@ func (m *comments) fallBack(to string) {
 	_ = m.reply.flush() // a client that left ends the request's context
 }
 
-// sayFallback writes the comment. The client may have left. The caller holds the lock.
+// The caller holds mu.
 func (m *comments) sayFallback(to string) {
 	_, _ = m.reply.Write([]byte(": rouse fallback=" + to + "\n\n"))
 }
 
-// leastExpected is the shortest expected time that a comment mentions: a shorter estimate was wrong, and the true
-// time is unknown.
+// A shorter estimate was wrong.
 const leastExpected = 50 * time.Millisecond
 
 func (m *comments) tick() {
@@ -385,17 +371,15 @@ func (m *comments) tick() {
 	m.timer.Reset(m.a.cfg.CommentEvery)
 }
 
-// streamHeader sends the header of a stream before its answer has come.
 func (r *reply) streamHeader() {
 	h := r.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no") // or nginx would buffer the comments
+	h.Set("X-Accel-Buffering", "no") // or nginx buffers the comments
 	h.Set("Trailer", "Server-Timing")
 	r.w.WriteHeader(http.StatusOK)
 }
 
-// word replaces the unprintable characters and spaces of a stage, which comes from an instance.
 func word(stage string) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r == 0x7f {

@@ -20,26 +20,26 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// request is one client's request. It does not change once its function is found.
+// request does not change once its function is found.
 type request struct {
 	in   *http.Request
 	id   string
 	peer peer.Peer
 	body *inbound.Body
 	parse.Request
-	style    api.Stream    // the format of the streamed answer
-	plain    bool          // its function is no model server
-	ollama   bool          // it is in Ollama's own API
-	adapter  api.ModelName // the adapter to load; empty: the model itself
-	prompts  bool          // its prompt can be cached
-	via      *forward.Via  // how it reaches instances; nil: directly
-	arrived  time.Time     // when its header arrived
-	begun    time.Time     // when the body was complete
-	deadline time.Time     // set by the client; zero: none
-	due      time.Time     // when its first token is due; zero: unspecified
+	style    api.Stream
+	plain    bool
+	ollama   bool
+	adapter  api.ModelName
+	prompts  bool         // its prompt can be cached
+	via      *forward.Via // nil: it reaches instances directly
+	arrived  time.Time
+	begun    time.Time
+	deadline time.Time
+	due      time.Time // first token
 }
 
-// parse extracts the needed fields of the body. With mustName, a body of a kind that can't name a model is an error.
+// mustName: a body of a kind that can't name a model is an error.
 func (r *request) parse(mustName bool) *api.Error {
 	path, media := r.in.URL.Path, r.in.Header.Get("Content-Type")
 	known, _ := api.FindPath("", path)
@@ -72,15 +72,14 @@ func (r *request) parse(mustName bool) *api.Error {
 	return nil
 }
 
-// commented reports whether the client reads server-sent comments. A front door writes its own.
+// A front door writes its own comments.
 func (r *request) commented() bool {
 	return r.Stream && r.style != api.StreamPlain && r.via == nil && r.peer.Turn.Client == 0
 }
 
-// headerTimeout limits the time until the answer is complete: seconds, or a Go duration.
+// Seconds, or a Go duration, until the answer is complete.
 const headerTimeout = "X-Request-Timeout"
 
-// timeLimit returns the client's time limit, 0 without one, and sets the deadline.
 func (r *request) timeLimit() (time.Duration, error) {
 	d, err := TimeLimit(r.in.Header)
 	if d > 0 {
@@ -89,7 +88,7 @@ func (r *request) timeLimit() (time.Duration, error) {
 	return d, err
 }
 
-// TimeLimit returns the time limit of a client's header, 0 without one.
+// TimeLimit returns the limit in a client's header; 0: none.
 func TimeLimit(h http.Header) (time.Duration, error) {
 	v := h.Get(headerTimeout)
 	if v == "" {
@@ -105,15 +104,14 @@ func TimeLimit(h http.Header) (time.Duration, error) {
 	return d, nil
 }
 
-// These headers name the conversation or user whose instance a request should return to, and take precedence over the
-// body. OpenCode sends the second, and Fireworks documents it.
+// They name whose instance a request should return to, before the body. OpenCode sends the second, and Fireworks
+// documents it.
 const (
 	headerSession  = "X-Session-Id"
 	headerAffinity = "X-Session-Affinity"
 )
 
-// preferInstances tells the queue which instances are best for the request, unless there is only one: hashing a long
-// prompt takes time.
+// Hashing a long prompt takes time: not for a single instance.
 func (c *call) preferInstances() {
 	if c.preferred || !c.f.Several() {
 		return
@@ -133,15 +131,13 @@ func (c *call) preferInstances() {
 
 const maxPicks = 4096
 
-// picks are the last choices of instances, for operators who ask why. The request's id is all that they hold of a
-// request.
+// Of a request, picks holds only the id.
 type picks struct {
 	mu   sync.Mutex // guards all below
 	ring []api.Pick
-	all  int // the number of choices so far
+	all  int
 }
 
-// add records that c got s.
 func (p *picks) add(c *call, s *queue.Slot) {
 	one := api.Pick{Request: c.req.id, Function: c.f.Name, Instance: s.Instance, Activator: c.a.cfg.Name, At: time.Now(), After: c.sent.last, Fallback: c.insteadOf, Choice: s.Choice}
 	p.mu.Lock()
@@ -154,7 +150,6 @@ func (p *picks) add(c *call, s *queue.Slot) {
 	p.all++
 }
 
-// ended records what c used of the GPU time that instances held.
 func (p *picks) ended(c *call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,8 +158,7 @@ func (p *picks) ended(c *call) {
 	}
 }
 
-// Picks returns the instances that were chosen for a request, in order, with reasons, as far as the last choices are
-// kept. A request has several picks if an instance gave it back, or if clients reuse its id.
+// Picks returns the recent choices of instances for a request, in order. Clients may reuse its id.
 func (a *Activator) Picks(request string) []api.Pick {
 	p, found := &a.picks, []api.Pick{}
 	p.mu.Lock()
@@ -177,15 +171,11 @@ func (a *Activator) Picks(request string) []api.Pick {
 	return found
 }
 
-// A request for an API that a runtime certainly lacks is refused before it wakes an instance. If the API depends on
-// the runtime's version, options or model, only the runtime can decide. The same holds for functions whose runtime is
-// unknown here: commands, Ray Serve applications, images that choose their runtime, and handlers, which see requests
-// first.
+// A request for an API that a runtime certainly lacks wakes no instance.
 
-// certain are the kinds of runtimes whose APIs are known.
+// certain are the runtimes whose APIs are known.
 var certain = []string{api.RuntimeEngine, api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeLlamaCpp, api.RuntimeOllama}
 
-// lacksPath refuses a request for a path that f's runtime certainly lacks.
 func lacksPath(f *queue.Function, path string) *api.Error {
 	spec := f.Spec()
 	kind, handled := spec.Runtime.Kind, len(spec.Handler) > 0
@@ -202,8 +192,7 @@ func lacksPath(f *queue.Function, path string) *api.Error {
 		Message: "the model runs on " + kind + ", which has no " + path + ": only " + strings.Join(kinds, ", ") + ", or a command, may have it"}
 }
 
-// lacks returns the refusal of a request for a model; nil if the picked function, or another variant of the model,
-// may have the path.
+// Another variant may have the path.
 func (t *target) lacks(picked *queue.Function, path string) *api.Error {
 	refused := lacksPath(picked, path)
 	if refused != nil && slices.ContainsFunc(t.variants, func(v *target) bool { return lacksPath(v.first(), path) == nil }) {
@@ -212,14 +201,14 @@ func (t *target) lacks(picked *queue.Function, path string) *api.Error {
 	return refused
 }
 
-// operations maps paths to OpenTelemetry's names of operations. Requests to other paths have no span.
+// OpenTelemetry's operations. Other paths have no span.
 var operations = map[string]string{
 	"/v1/chat/completions": "chat", "/v1/messages": "chat", "/v1/responses": "chat", "/api/chat": "chat",
 	"/v1/completions": "text_completion", "/api/generate": "text_completion",
 	"/v1/embeddings": "embeddings", "/api/embed": "embeddings", "/api/embeddings": "embeddings",
 }
 
-// traceRequest exports the span of a finished request, if its client traces it or it waited for a wake.
+// traceRequest exports a span if the client traces or the request waited for a wake.
 func (c *call) traceRequest() {
 	if c.a.deps.Traces == nil {
 		return

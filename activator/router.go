@@ -22,14 +22,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// Routes returns the front door's own paths, without working handlers, for listings. The paths whose body names a
-// model are in [api.ClientPaths].
+// Routes returns the front door's own paths, besides [api.ClientPaths], without working handlers.
 func Routes() *mux.Router {
 	return (&Activator{deps: Deps{Registry: prometheus.NewRegistry()}}).router()
 }
 
-// router builds the handler: it matches the host, then the path, then calls [Activator.serve]. The busiest paths come
-// first and share one matcher: the router tries its routes in order.
+// router puts the busiest paths first: routes are tried in order.
 func (a *Activator) router() *mux.Router {
 	r := mux.NewRouter().SkipClean(true)
 	r.MatcherFunc(func(r *http.Request, _ *mux.RouteMatch) bool { return a.OwnHost(r.Host) }).HandlerFunc(a.serveHost)
@@ -46,7 +44,7 @@ func (a *Activator) router() *mux.Router {
 		a.refuse(w, r, api.Errorf(http.StatusNotImplemented, api.CodeUnknownPath, "conversations are not compacted here: send what is to be kept of one as the input of POST /v1/responses"))
 	})
 	get(r, "/healthz", healthz)
-	get(r, "/health", healthz) // model servers have it, and guidellm requests it
+	get(r, "/health", healthz) // guidellm requests it
 	get(r, "/readyz", a.ifTaken("text/plain; charset=utf-8", "ok\n"))
 	if !a.cfg.PrivateMetrics {
 		get(r, "/metrics", a.operators(promhttp.HandlerFor(a.deps.Registry, promhttp.HandlerOpts{}).ServeHTTP))
@@ -56,15 +54,12 @@ func (a *Activator) router() *mux.Router {
 	return r
 }
 
-// get adds a route for reading.
 func get(r *mux.Router, path string, h http.HandlerFunc) {
 	r.Path(path).Methods(http.MethodGet, http.MethodHead).HandlerFunc(h)
 }
 
-// mayList reports whether a request may see the names of functions.
 func (a *Activator) mayList(r *http.Request) bool { return a.deps.Lists == nil || a.deps.Lists(r) }
 
-// operators passes only requests that may see everything to next.
 func (a *Activator) operators(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		inbound.Unread(w, r)
@@ -76,10 +71,10 @@ func (a *Activator) operators(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// list answers with a list of the names that has accepts; a nil has accepts all.
+// A nil has accepts all names.
 type list func(w http.ResponseWriter, r *http.Request, has func(names ...string) bool)
 
-// listed calls next with the filter of the names that the client may see, and refuses clients that may see none.
+// listed passes the filter of names for the client.
 func (a *Activator) listed(next list) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		inbound.Unread(w, r)
@@ -92,7 +87,6 @@ func (a *Activator) listed(next list) http.HandlerFunc {
 	}
 }
 
-// unauthorized refuses a request without a valid credential.
 func (a *Activator) unauthorized(w http.ResponseWriter, r *http.Request, err *api.Error) {
 	if err.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
@@ -105,7 +99,6 @@ func namesModel(r *http.Request, _ *mux.RouteMatch) bool {
 	return p.Model != ""
 }
 
-// serveModel serves a request at the front door whose body names the model.
 func (a *Activator) serveModel(w http.ResponseWriter, r *http.Request) { a.serve(w, r, nil, false) }
 
 func (a *Activator) serveHost(w http.ResponseWriter, r *http.Request) {
@@ -117,8 +110,7 @@ func (a *Activator) serveHost(w http.ResponseWriter, r *http.Request) {
 	a.serveOwn(w, r, f, false)
 }
 
-// missing refuses a request for something that does not exist. A client without access does not learn that it does
-// not exist.
+// A client without access does not learn that something does not exist.
 func (a *Activator) missing(w http.ResponseWriter, r *http.Request, name string, err *api.Error) {
 	inbound.Unread(w, r)
 	_, account, bad := a.clientOf(r)
@@ -132,14 +124,13 @@ func (a *Activator) missing(w http.ResponseWriter, r *http.Request, name string,
 	}
 }
 
-// ServeFunction serves a request for a function that the caller has found by other means than [Activator.Handler]. As
-// at a function's own host, all paths are the function's except its control paths, which are closed.
+// ServeFunction serves a request as at the function's own host: all paths but the control paths are the function's.
 func (a *Activator) ServeFunction(w http.ResponseWriter, r *http.Request, name api.FunctionName) {
 	a.serveNamed(w, r, name, false)
 }
 
-// ServeAtOnce is like [Activator.ServeFunction], for a request that another front door holds. Without a free slot it
-// is refused, and the header [control.HeaderRefused] tells that no runtime has seen it.
+// ServeAtOnce is for a request that another front door holds: without a free slot it is refused, with
+// [control.HeaderRefused].
 func (a *Activator) ServeAtOnce(w http.ResponseWriter, r *http.Request, name api.FunctionName) {
 	a.serveNamed(w, r, name, true)
 }
@@ -153,7 +144,6 @@ func (a *Activator) serveNamed(w http.ResponseWriter, r *http.Request, name api.
 	a.serveOwn(w, r, f, atOnce)
 }
 
-// serveOwn serves a request for f: all paths but the control paths are the function's.
 func (a *Activator) serveOwn(w http.ResponseWriter, r *http.Request, f *queue.Function, atOnce bool) {
 	switch {
 	case !strings.HasPrefix(r.URL.Path, "/") || isControl(r.Method, r.URL.Path):
@@ -172,13 +162,11 @@ func (a *Activator) serveOwn(w http.ResponseWriter, r *http.Request, f *queue.Fu
 	}
 }
 
-// listsModels reports whether a path has the names of models or adapters.
 func listsModels(p string) bool {
 	p = path.Clean(p)
 	return p == "/v1/models" || strings.HasPrefix(p, "/v1/models/") || p == "/adapters" || p == "/adapters/info" || p == "/api/tags" || p == "/api/ps"
 }
 
-// seesAll reports whether a client may see the names of all models.
 func (a *Activator) seesAll(r *http.Request) bool {
 	has, err := a.mayUse(r)
 	return has == nil && err == nil
@@ -192,10 +180,8 @@ func (a *Activator) refuseWebSocket(w http.ResponseWriter, r *http.Request) {
 	a.refuse(w, r, api.Errorf(http.StatusNotImplemented, "", "WebSockets are not passed on to model servers, but for %s?model=NAME: use HTTP", api.PathRealtime))
 }
 
-// isRealtime reports whether a request opens a WebSocket of OpenAI's Realtime API.
 func isRealtime(r *http.Request) bool { return r.URL.Path == api.PathRealtime && isWebSocket(r, nil) }
 
-// serveRealtime passes a WebSocket on to the model that its query names.
 func (a *Activator) serveRealtime(w http.ResponseWriter, r *http.Request) {
 	if !isRealtime(r) {
 		w.Header().Set("Upgrade", "websocket")
@@ -206,11 +192,9 @@ func (a *Activator) serveRealtime(w http.ResponseWriter, r *http.Request) {
 	a.serveOnly(w, r)
 }
 
-// headerProtocols has the protocols that a WebSocket's client offers, or the one that the server chose.
 const headerProtocols = "Sec-Websocket-Protocol"
 
-// takeProtocolKey moves a key among the protocols of a WebSocket into the header for keys: browsers can set no header,
-// and the model server must not see it.
+// Browsers can set no header, and the model server must not see the key.
 func takeProtocolKey(h http.Header) {
 	const key = "openai-insecure-api-key."
 	var rest []string
@@ -229,7 +213,7 @@ func takeProtocolKey(h http.Header) {
 	}
 }
 
-// serveOnly serves a request without a model field. Its query names the model, or there is only one.
+// The query names the model, or there is only one.
 func (a *Activator) serveOnly(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("model")
 	f, err := a.names.Load().model(name, a.mayList(r))
@@ -240,8 +224,7 @@ func (a *Activator) serveOnly(w http.ResponseWriter, r *http.Request) {
 	a.serve(w, r, f, false)
 }
 
-// isControl reports whether a path is one of an instance's control paths, which are closed to clients. Clients may
-// read the list of adapters.
+// Clients may read the list of adapters.
 func isControl(method, p string) bool {
 	p = strings.ToLower(path.Clean(p))
 	switch {
@@ -253,11 +236,10 @@ func isControl(method, p string) bool {
 	return false
 }
 
-// keptPath matches paths of what a store keeps.
+// keptPath matches what a store keeps.
 var keptPath = lazyregexp.New(`^/v1/(files|batches|conversations|messages/batches)(/|$)`)
 
-// unknownPath refuses a path. It suggests the intended one if the client's base URL has an extra slash, no /v1 or two
-// of them, for a singular, and for the base URL itself.
+// unknownPath suggests the intended path.
 func unknownPath(r *http.Request) *api.Error {
 	meant := ""
 	clean := path.Clean("/" + r.URL.Path)
@@ -270,7 +252,7 @@ func unknownPath(r *http.Request) *api.Error {
 	return api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %s %s%s", quoteMethod(r.Method), quoteName(r.URL.Path), meant)
 }
 
-// refuse answers a request that never became a call.
+// The request never became a call.
 func (a *Activator) refuse(w http.ResponseWriter, r *http.Request, err *api.Error) {
 	Identify(w, r)
 	a.unrouted.Refused(err.Code)
@@ -278,8 +260,7 @@ func (a *Activator) refuse(w http.ResponseWriter, r *http.Request, err *api.Erro
 	api.WriteErrorTo(w, r, err)
 }
 
-// WriteError answers a request that is refused before it reaches an activator, as an activator would: with an ID, in
-// the format of the request's API.
+// WriteError refuses a request as an activator would: with an ID, in the format of its API.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	Identify(w, r)
 	api.WriteErrorTo(w, r, err)
@@ -300,12 +281,12 @@ func (a *Activator) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	a.refuse(w, r, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", quoteMethod(r.Method), r.URL.Path, allow))
 }
 
-// quoteMethod truncates a method, whose length the client controls.
+// The client controls the method's length.
 func quoteMethod(m string) string { return m[:min(len(m), 20)] }
 
 func healthz(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 
-// identify sets the header with the request's id. Anthropic's clients read it from another header.
+// Anthropic's clients read another header.
 func identify(w http.ResponseWriter, r *http.Request, id string) {
 	w.Header()[forward.HeaderID] = []string{id}
 	if api.ShapeOf(r.URL.Path) == api.ShapeMessages || r.Header["Anthropic-Version"] != nil {
@@ -313,15 +294,14 @@ func identify(w http.ResponseWriter, r *http.Request, id string) {
 	}
 }
 
-// Identify writes the request's id into the answer's header, if there is none yet: the client's own if it is fit for a log line,
-// otherwise a new one.
+// Identify sets the answer's request id, unless it is set.
 func Identify(w http.ResponseWriter, r *http.Request) {
 	if w.Header().Get(forward.HeaderID) == "" {
 		identify(w, r, requestID(r))
 	}
 }
 
-// requestID returns the client's id of the request if it is fit for a log line, otherwise a new one.
+// The client's own, if it is fit for a log line.
 func requestID(r *http.Request) string {
 	const most = 128
 	id := r.Header.Get(forward.HeaderID)
@@ -336,18 +316,15 @@ func requestID(r *http.Request) string {
 	return id
 }
 
-// Headers of inference gateways: first the llm-d router's names, then the earlier ones of the Gateway API inference
-// extension. Package peer has the header of the tenant.
+// The llm-d router's names, then earlier ones of the Gateway API inference extension.
 var (
 	headersObjective = [...]string{"X-Llm-D-Inference-Objective", "X-Gateway-Inference-Objective"}
 	headersTTFT      = [...]string{"X-Llm-D-Slo-Ttft-Ms", "X-Gateway-Slo-Ttft-Ms", "X-Slo-Ttft-Ms"}
 	headersTPOT      = [...]string{"X-Llm-D-Slo-Tpot-Ms", "X-Gateway-Slo-Tpot-Ms", "X-Slo-Tpot-Ms"}
 )
 
-// headerDropped is the llm-d router's header for the reason of a refusal.
 const headerDropped = "X-Llm-D-Request-Dropped-Reason"
 
-// dropped maps error codes to values of headerDropped.
 var dropped = map[string]string{
 	api.CodeHoldFull:      "rejected-saturated",
 	api.CodeBusy:          "rejected-saturated",
@@ -359,7 +336,6 @@ var dropped = map[string]string{
 	queue.CodeEvicted:     "evicted-priority",
 }
 
-// first returns the first nonempty value among some headers, or "".
 func first(h http.Header, names []string) string {
 	for _, name := range names {
 		if v := h.Get(name); v != "" {
@@ -369,8 +345,7 @@ func first(h http.Header, names []string) string {
 	return ""
 }
 
-// objectives reads the request's latency objectives. The time to the first token orders one client's requests. The
-// time per output token is only checked: a scheduler behind us may use it.
+// The time to the first token orders a client's requests; the time per output token is for a scheduler behind us.
 func (r *request) objectives() *api.Error {
 	for _, names := range [][]string{headersTTFT[:], headersTPOT[:]} {
 		v := first(r.in.Header, names)
@@ -388,7 +363,7 @@ func (r *request) objectives() *api.Error {
 	return nil
 }
 
-// objective sets the priority from the objective that the request names, if objectives are declared.
+// The request names an objective, if any are declared.
 func (c *call) objective() *api.Error {
 	name := first(c.req.in.Header, headersObjective[:])
 	if name == "" || c.a.deps.Keys == nil {
@@ -405,24 +380,22 @@ func (c *call) objective() *api.Error {
 	return nil
 }
 
-// retryElsewhere is the Retry-After during shutdown: another activator takes over.
+// Another activator takes over.
 const retryElsewhere = time.Second
 
 func shuttingDown() *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeShutdown, "the server is shutting down: try again").WithRetryAfter(retryElsewhere)
 }
 
-// flight counts the requests between their first line and last byte.
 type flight struct {
 	n        atomic.Int64
 	draining atomic.Bool
-	// idle is closed, once, when the activator drains and no request is in flight.
+	// Closed, once, when the activator drains and no request is in flight.
 	idle     chan struct{}
 	idleOnce sync.Once
 }
 
-// arrive counts a request in, and returns false if the activator is draining. Each call needs a matching
-// [flight.leave].
+// [flight.leave] must follow also after false, when the activator is draining.
 func (f *flight) arrive() bool {
 	f.n.Add(1)
 	return !f.draining.Load()
@@ -434,9 +407,8 @@ func (f *flight) leave() {
 	}
 }
 
-// Drain refuses new requests with 503 from now on and blocks until the waiting and running ones have finished. If ctx
-// ends first, it refuses the waiting requests and ends the running ones with an error. It then waits until their
-// clients have been told, and returns ctx's cause. Draining can't be undone.
+// Drain refuses new requests and blocks until the others have finished. If ctx ends first, it ends them with an
+// error, tells their clients and returns ctx's cause. Draining can't be undone.
 func (a *Activator) Drain(ctx context.Context) error {
 	a.inFlight.arrive()
 	a.inFlight.draining.Store(true)
@@ -459,5 +431,4 @@ func (a *Activator) Drain(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// cutGrace bounds the time for telling the clients of cut requests.
 const cutGrace = time.Second

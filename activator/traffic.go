@@ -15,27 +15,21 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// Traffic says how the requests for a service are divided among its functions. In a cluster a service is a Knative
-// Service, and each of its revisions is a function. On one machine every function is its own service.
+// Traffic divides the requests for a service among its functions. On one machine every function is its own service.
 type Traffic struct {
-	// Service is the Knative Service, "namespace/name".
 	Service api.FunctionName
-	// Shares lists the revisions that receive requests; empty: none is ready yet.
+	// Empty: no revision is ready.
 	Shares []Share
 }
 
-// Share is one revision's part of the traffic.
 type Share struct {
 	Function api.FunctionName
-	// Percent is above zero; the shares of one service add up to 100.
+	// A service's shares add up to 100.
 	Percent int
 }
 
-// PutTraffic sets how the functions of a service share the requests that name it, one of its models or an adapter.
-// Each request is divided among the functions that have the name, by their shares. It replaces the previous traffic.
-// Undeclared functions get nothing. Waiting requests stay with their function.
-//
-// It matters only for functions with an [api.Function.Service]: one without is its own service.
+// PutTraffic replaces the traffic of a service: each request is divided among the functions that have its name.
+// Waiting requests stay. It matters only with [api.Function.Service].
 func (a *Activator) PutTraffic(t Traffic) {
 	var shares []Share
 	for _, s := range t.Shares {
@@ -53,41 +47,38 @@ func (a *Activator) PutTraffic(t Traffic) {
 	}
 }
 
-// RemoveTraffic removes a service: its functions are then reached by [Activator.ServeFunction] only.
+// RemoveTraffic leaves the functions to [Activator.ServeFunction].
 func (a *Activator) RemoveTraffic(service api.FunctionName) {
 	if remove(a, a.cluster.traffic, service) {
 		a.index()
 	}
 }
 
-// PutService sets when a service was created. If several want a name, the oldest gets it; one of unknown age counts
-// as the youngest.
+// PutService sets the age of a service: the oldest that wants a name gets it.
 func (a *Activator) PutService(service api.FunctionName, created time.Time) {
 	if put(a, a.cluster.created, service, created, time.Time.Equal) && a.names.Load().services[service] { // otherwise it has no functions yet
 		a.index()
 	}
 }
 
-// RemoveService removes the age of a deleted service.
+// RemoveService forgets the age of a deleted service.
 func (a *Activator) RemoveService(service api.FunctionName) {
 	if remove(a, a.cluster.created, service) && a.names.Load().services[service] {
 		a.index()
 	}
 }
 
-// SetNamespace sets whether a namespace exists: models can be named by namespace only if it does. The namespaces of
-// functions are known anyway.
+// SetNamespace sets whether a namespace, besides those of functions, can be part of a model's name.
 func (a *Activator) SetNamespace(name string, there bool) {
 	changed := !there && remove(a, a.cluster.namespaces, name)
 	if there {
 		changed = put(a, a.cluster.namespaces, name, true, func(x, y bool) bool { return x == y })
 	}
-	if changed && a.names.Load().prefixes[name] { // otherwise no name has that prefix yet
+	if changed && a.names.Load().prefixes[name] { // otherwise no name has that prefix
 		a.index()
 	}
 }
 
-// put sets a key of a map of the cluster, and reports whether its value changed.
 func put[K comparable, V any](a *Activator, m map[K]V, key K, value V, same func(V, V) bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -96,7 +87,6 @@ func put[K comparable, V any](a *Activator, m map[K]V, key K, value V, same func
 	return !same(old, value)
 }
 
-// remove deletes a key of a map of the cluster, and reports whether it existed.
 func remove[K comparable, V any](a *Activator, m map[K]V, key K) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,14 +95,11 @@ func remove[K comparable, V any](a *Activator, m map[K]V, key K) bool {
 	return was
 }
 
-// A function may name models that answer in its place ([api.Function.Fallback]). A request goes to the next of them if
-// no instance of its function could take it, and its client has no byte of an answer. The list of the function that the
-// client named is the only one: so a request is never sent in a circle.
+// Without capacity, the next of [api.Function.Fallback] answers. Only the list of the named function counts: no
+// request goes in a circle.
 
-// headerFallback names the model that answers in place of the one that the client named, and the reason.
 const headerFallback = "Rouse-Fallback"
 
-// fallsBack reports whether another model may answer a request that was refused with an error.
 func (c *call) fallsBack(e *api.Error) bool {
 	at, _ := api.FindPath("", c.req.in.URL.Path)
 	switch {
@@ -122,8 +109,7 @@ func (c *call) fallsBack(e *api.Error) bool {
 	return e.Status == http.StatusServiceUnavailable || e.Code == api.CodeHoldFull
 }
 
-// fallBack moves c to the next model that may answer in place of its function, which refused it with err. It returns
-// false if there is none.
+// false: no other model may answer.
 func (c *call) fallBack(err error) bool {
 	var refused *api.Error
 	if !errors.As(err, &refused) || !c.fallsBack(refused) {
@@ -149,7 +135,6 @@ func (c *call) fallBack(err error) bool {
 	return false
 }
 
-// substitute finds a model for c, in the namespace of its function first. The error says why c can't go there.
 func (c *call) substitute(name string) (*target, error) {
 	names := c.a.names.Load()
 	t, missing := names.fallback(c.f, name)
@@ -174,7 +159,7 @@ func (c *call) substitute(name string) (*target, error) {
 	return t, nil
 }
 
-// fallback finds a model that f names as its fallback, in f's namespace first.
+// In f's namespace first.
 func (d *directory) fallback(f *queue.Function, name string) (*target, *api.Error) {
 	if t := d.byModel[string(api.NewFunctionName(f.Name.Namespace(), name))]; t != nil {
 		return t, nil
@@ -182,7 +167,6 @@ func (d *directory) fallback(f *queue.Function, name string) (*target, *api.Erro
 	return d.find(name, false)
 }
 
-// wrongFallbacks says of each fallback of f that helps nothing why, in a line.
 func (d *directory) wrongFallbacks(f *queue.Function) (list []string) {
 	for _, name := range f.Spec().Fallback {
 		t, missing := d.fallback(f, string(name))
@@ -198,7 +182,6 @@ func (d *directory) wrongFallbacks(f *queue.Function) (list []string) {
 	return list
 }
 
-// leadsBack reports whether f is among the fallbacks of t, and of theirs.
 func (d *directory) leadsBack(t *target, f *queue.Function, seen map[*target]bool) bool {
 	seen[t] = true
 	return slices.ContainsFunc(t.shares, func(s backend) bool {
@@ -209,7 +192,7 @@ func (d *directory) leadsBack(t *target, f *queue.Function, seen map[*target]boo
 	})
 }
 
-// renameModel makes the body that is sent name another model. Its copy is charged to the request.
+// The copy is charged to the request.
 func (c *call) renameModel(name string) error {
 	if err := c.req.body.Take(c.ctx, int64(c.req.body.Len()+len(name))); err != nil {
 		return err
@@ -224,7 +207,6 @@ func (c *call) renameModel(name string) error {
 	return nil
 }
 
-// replaceBy lets c wait for t, as a new request does.
 func (c *call) replaceBy(name string, t *target, reason string) {
 	c.f.Metrics.FellBack(reason)
 	if c.insteadOf == "" {
@@ -244,13 +226,10 @@ func (c *call) replaceBy(name string, t *target, reason string) {
 	c.reply.comment.fallBack(fmt.Sprintf("%s; reason=%q", name, reason))
 }
 
-// A model with variants is several functions under one name, each a way to run it: on other GPUs, with other weights
-// or another runtime. The client names the model, and each request goes to the variant that can serve it best now
-// ([queue.Best]). A request that waits at one variant moves to another as soon as that one has a free slot, or, if its
-// own variant is refused, to any that is not.
+// A model with variants is several functions under one name: on other GPUs, with other weights or another runtime.
+// A request waits at the best one ([queue.Best]) and moves when another has a free slot.
 
-// variants returns the models with variants: functions of one namespace that declare it. Such a model is as old as
-// the oldest of their services.
+// Each is as old as the oldest of its services.
 func (d *directory) variants(services []service, created map[api.FunctionName]time.Time) []wish {
 	type model struct {
 		namespace string
@@ -305,7 +284,6 @@ func (d *directory) variants(services []service, created map[api.FunctionName]ti
 	return wishes
 }
 
-// choose returns the variant that can serve a request best now.
 func (t *target) choose() *queue.Function {
 	fs := make([]*queue.Function, len(t.variants))
 	for i, v := range t.variants {
@@ -314,8 +292,7 @@ func (t *target) choose() *queue.Function {
 	return queue.Best(fs)
 }
 
-// moveToVariant moves c to another variant of the model that its client named, after its own variant refused it with
-// err. It returns false if there is none, or the client's time is up.
+// false: there is none, or the client's time is up.
 func (c *call) moveToVariant(err error) bool {
 	var refused *api.Error
 	if c.group == nil || c.ctx.Err() != nil || !errors.As(err, &refused) || refused.Code == queue.CodeHoldTimeout {
@@ -327,7 +304,7 @@ func (c *call) moveToVariant(err error) bool {
 	}
 	group := c.group
 	if g := c.a.names.Load().byModel[c.req.Model]; g != nil && len(g.variants) > 0 && !c.fell {
-		group = g // the variants may have changed; those of a fallback were checked
+		group = g // its variants may have changed; those of a fallback were checked
 	}
 	next := group.choose()
 	if next == c.f && !sent {

@@ -4,16 +4,15 @@ import "time"
 
 // Choice records why an instance was chosen for a request.
 type Choice struct {
-	// By is the deciding reason, one of those of package activator/route.
+	// By is a reason of package activator/route.
 	By string `json:"by"`
-	// Known estimates how many of the prompt's tokens the instance has cached, out of Prompt; 0 also where the cache
-	// did not matter.
+	// Known estimates how many of the Prompt's tokens the instance has cached, where that mattered.
 	Known  Tokens `json:"known,omitempty"`
 	Prompt Tokens `json:"prompt,omitempty"`
-	// Running is how many of the instance's Slots this activator's requests used.
+	// How many of the instance's Slots this activator used.
 	Running int `json:"running"`
 	Slots   int `json:"slots"`
-	// Free is the number of instances with a free slot; Least is the number of used slots of the least busy of them.
+	// Free counts instances with a free slot; Least, the used slots of the least busy.
 	Free  int `json:"free"`
 	Least int `json:"least"`
 }
@@ -24,13 +23,12 @@ type Pick struct {
 	Function  FunctionName `json:"function"`
 	Instance  InstanceID   `json:"instance"`
 	Activator string       `json:"activator,omitempty"`
-	// After is the error code of the previous attempt, which did not finish the answer; empty: this is the first
-	// attempt.
+	// After is the previous attempt's error code, if any.
 	After string    `json:"after,omitempty"`
 	At    time.Time `json:"at"`
-	// Fallback is the model that the client named, and the error code for which another one answers: "big: start_failed".
+	// Fallback is the model that the client named, and why another one answers: "big: start_failed".
 	Fallback string `json:"fallback,omitempty"`
-	// GPUSeconds is the whole request's share of the GPU time that instances held, in its last choice once it has ended.
+	// Of the whole request, in its last choice once it has ended.
 	GPUSeconds float64 `json:"gpuSeconds,omitempty"`
 	Choice
 }

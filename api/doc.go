@@ -1,15 +1,11 @@
-// Package api holds the contracts that the parts of Rouse share: names and units, functions, instance states, events,
-// grants and errors. It imports only the standard library and starts nothing.
-//
-// The parts communicate like this:
+// Package api holds the contracts that the parts of Rouse share: names and units, functions, instance states,
+// events, grants and errors. It imports only the standard library.
 //
 //  1. A client's request reaches the activator, which finds its [Function] and an [InstanceStatus] that is [Awake].
-//  2. If no instance is awake, the activator holds the request, emits a [Demand] and, under a standing [Grant], wakes
-//     an instance itself (package api/control).
-//  3. The autoscaler receives demands and statuses, plans and acts: it starts, wakes, sleeps and stops instances, and
-//     gives and revokes grants.
-//  4. Each instance is the authority on its own state: it reports every change as an [InstanceStatus] and answers
-//     state requests with the same value.
+//  2. Otherwise the activator holds the request, emits a [Demand] and, under a standing [Grant], wakes an instance
+//     itself (package api/control).
+//  3. The autoscaler starts, wakes, sleeps and stops instances, and gives and revokes grants.
+//  4. Each instance is the authority on its own state, and reports every change.
 //
 // Payloads are levels, never deltas: a lost, late or repeated one does no harm.
 package api

@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// Endpoint is an address that a part listens on: "http://host:port" or "unix:/path/to/socket".
+// Endpoint is an address: "http://host:port" or "unix:/path/to/socket".
 type Endpoint string
 
-// CheckEndpoint returns an error that says why e is not a valid endpoint, or nil.
+// CheckEndpoint returns why e is not valid, or nil.
 func CheckEndpoint(e Endpoint) error {
 	if path, found := strings.CutPrefix(string(e), "unix:"); found {
 		if path == "" {
 			return fmt.Errorf("endpoint %q: want unix: and a path", e)
 		}
-		// Linux allows 108 bytes for the path, including the terminating zero.
+		// Linux allows 108 bytes, including the terminating zero.
 		if len(path) > 107 {
 			return fmt.Errorf("endpoint %q: the path has %d bytes, a Unix socket's may have 107", e, len(path))
 		}
@@ -37,7 +37,7 @@ func CheckEndpoint(e Endpoint) error {
 	return nil
 }
 
-// ParseEndpoint parses an [Endpoint], or host:port as short for http://host:port.
+// ParseEndpoint parses an [Endpoint]; host:port is short for http://host:port.
 func ParseEndpoint(s string) (Endpoint, error) {
 	e := Endpoint(strings.TrimSuffix(s, "/"))
 	if _, unix := e.Socket(); !unix && !strings.Contains(s, "://") {
@@ -49,8 +49,7 @@ func ParseEndpoint(s string) (Endpoint, error) {
 	return e, CheckEndpoint(e)
 }
 
-// ParseListen is [ParseEndpoint] for a listening address. The port must be a number; 0 lets the system choose.
-// Without a host, as in ":8080", it means all addresses of the machine.
+// ParseListen is [ParseEndpoint] for listening: the port is a number, 0 is any, and no host means all addresses.
 func ParseListen(s string) (Endpoint, error) {
 	e, err := ParseEndpoint(s)
 	if err != nil {
@@ -67,7 +66,7 @@ func ParseListen(s string) (Endpoint, error) {
 	return e, nil
 }
 
-// ListenAddress is [ParseListen] for servers that do not listen on Unix sockets. It returns "host:port".
+// ListenAddress is [ParseListen] without Unix sockets. It returns "host:port".
 func ListenAddress(s string) (string, error) {
 	e, err := ParseListen(s)
 	if err != nil {
@@ -92,8 +91,7 @@ func (e Endpoint) Network() (network, address string) {
 	return "tcp", strings.TrimSuffix(address, "/")
 }
 
-// URL returns the URL of path at e. For a Unix socket the host is a placeholder that encodes the socket's path. A
-// [http.Transport] made by [NewTransport] decodes it and pools connections by it.
+// URL returns the URL of path at e. A Unix socket's host encodes its path, for [NewTransport].
 func (e Endpoint) URL(path string) string {
 	if socket, found := e.Socket(); found {
 		return fmt.Sprintf("http://%x%s%s", socket, socketHost, path)
@@ -101,7 +99,6 @@ func (e Endpoint) URL(path string) string {
 	return strings.TrimSuffix(string(e), "/") + path
 }
 
-// socketHost is the domain of placeholder hosts.
 const socketHost = ".socket"
 
 func decodeSocket(host string) (string, bool) {
@@ -111,8 +108,7 @@ func decodeSocket(host string) (string, bool) {
 	return string(path), found && err == nil
 }
 
-// Unreached returns the cause of an error of [http.Client], without the URL: for a Unix socket the URL has an
-// unreadable placeholder host.
+// Unreached returns the cause of an error of [http.Client], without the URL.
 func Unreached(err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) {
@@ -121,11 +117,10 @@ func Unreached(err error) error {
 	return err
 }
 
-// MaxAnswerHeader is the largest response header that any part reads, interim responses included.
+// MaxAnswerHeader bounds the response header that any part reads.
 const MaxAnswerHeader = 256 * KiB
 
-// NewTransport returns a transport that reaches every [Endpoint] through [Endpoint.URL]. It uses no proxy, adds no
-// compression and keeps up to idlePerHost idle connections to each endpoint.
+// NewTransport returns a transport for every [Endpoint.URL], without proxy and compression.
 func NewTransport(idlePerHost int) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
@@ -146,7 +141,7 @@ func NewTransport(idlePerHost int) *http.Transport {
 	}
 }
 
-// WriteErrorTo is [WriteError] with a body in the shape expected by clients of r's path.
+// WriteErrorTo is [WriteError] in the shape for r's path.
 func WriteErrorTo(w http.ResponseWriter, r *http.Request, err error) {
 	e := AsError(err)
 	e.write(w, append(bytes.TrimSpace(e.Body(ShapeOf(r.URL.Path))), '\n'))
@@ -163,8 +158,7 @@ const (
 	shapeMLflow                // of MLflow's scoring server: {"error_code":…,"message":…}
 )
 
-// ShapeOf returns the error shape for a path: Ollama's below /api/, Anthropic's below /v1/messages, MLflow's at
-// /invocations and the paths of mlflow.deployments and Databricks, otherwise OpenAI's.
+// ShapeOf returns the error shape for a path.
 func ShapeOf(path string) Shape {
 	switch {
 	case strings.HasPrefix(path, "/api/2.0/"):
@@ -193,19 +187,18 @@ func (e *Error) Body(s Shape) []byte {
 	return body
 }
 
-// SSE returns e as the event that ends a broken stream: data: {"error":{…}}.
+// SSE returns e as an event: data: {"error":{…}}.
 func (e *Error) SSE() []byte {
 	return append(append([]byte("data: "), e.Body(ShapeOpenAI)...), '\n', '\n')
 }
 
-// messagesTypes are Anthropic's error classes by status where they differ from OpenAI's.
 var messagesTypes = map[int]string{
 	http.StatusConflict:              "invalid_request_error",
 	http.StatusRequestEntityTooLarge: "request_too_large",
 	http.StatusServiceUnavailable:    "overloaded_error",
 }
 
-// Messages returns e as an error body of Anthropic's API, {"type":"error","error":{…}}.
+// Messages returns e as Anthropic's error body.
 func (e *Error) Messages() []byte {
 	type detail struct {
 		Type    string `json:"type"`
@@ -219,8 +212,8 @@ func (e *Error) Messages() []byte {
 	return body
 }
 
-// ResponsesEvent returns e as the data of an "error" event of OpenAI's Responses API; next is its sequence number.
-// OpenAI's client libraries build their error from the object "error".
+// ResponsesEvent returns e as an "error" event of OpenAI's Responses API with a sequence number. Its client
+// libraries read the object "error".
 func (e *Error) ResponsesEvent(next int) []byte {
 	w := e.wire()
 	body, _ := json.Marshal(struct { // strings always marshal
@@ -234,13 +227,12 @@ func (e *Error) ResponsesEvent(next int) []byte {
 	return body
 }
 
-// Line returns e as the line that ends a broken stream of Ollama's API: {"error":"text"}.
+// Line returns e as a line of Ollama's API: {"error":"text"}.
 func (e *Error) Line() []byte {
 	body, _ := json.Marshal(map[string]string{"error": e.Message}) // strings always marshal
 	return append(body, '\n')
 }
 
-// mlflowCodes maps statuses to MLflow's error codes.
 var mlflowCodes = map[int]string{
 	http.StatusBadRequest:          "BAD_REQUEST",
 	http.StatusUnauthorized:        "UNAUTHENTICATED",
@@ -256,7 +248,7 @@ var mlflowCodes = map[int]string{
 	http.StatusGatewayTimeout:      "DEADLINE_EXCEEDED",
 }
 
-// MLflowCode returns MLflow's error code for a status; unknown ones map to INTERNAL_ERROR (5xx) or BAD_REQUEST.
+// MLflowCode returns MLflow's code for a status.
 func MLflowCode(status int) string {
 	if c, found := mlflowCodes[status]; found {
 		return c
@@ -267,7 +259,7 @@ func MLflowCode(status int) string {
 	return "BAD_REQUEST"
 }
 
-// MLflow returns e as an error body of MLflow's scoring server, plus the OpenAI error object.
+// MLflow returns e as MLflow's error body, plus OpenAI's error object.
 func (e *Error) MLflow() []byte {
 	body, _ := json.Marshal(struct { // strings always marshal
 		Code    string    `json:"error_code"`
@@ -290,14 +282,14 @@ const (
 	StreamAgent                    // MLflow's AgentServer: [DONE], also after an error
 )
 
-// EventsOf returns the protocol of server-sent events that answer at a client path, for any method.
+// EventsOf returns the protocol of events that answer at a client path.
 func EventsOf(path string) Stream {
 	switch ShapeOf(path) {
 	case ShapeMessages:
 		return StreamMessages
 	case shapeMLflow:
 		return StreamAgent
-	case ShapeOllama: // Ollama streams lines
+	case ShapeOllama:
 		return StreamPlain
 	}
 	if strings.HasPrefix(path, "/v1/responses/") {
@@ -306,7 +298,7 @@ func EventsOf(path string) Stream {
 	return clientPaths[path].Stream
 }
 
-// Error returns err as the event that ends a cut stream; next is its sequence number, if events have numbers.
+// Error returns err as the event that ends a cut stream; next numbers it.
 func (s Stream) Error(err *Error, next int) []byte {
 	switch s {
 	case StreamLines:
@@ -316,18 +308,17 @@ func (s Stream) Error(err *Error, next int) []byte {
 	case StreamResponses: // OpenAI's clients read the type in the data
 		return append(append([]byte("event: error\ndata: "), err.ResponsesEvent(next)...), '\n', '\n')
 	case StreamAgent:
-		text, _ := json.Marshal(err.Message) // a string always marshals
+		text, _ := json.Marshal(err.Message)
 		return append(append([]byte(`data: {"error": `), text...), "}\n\ndata: [DONE]\n\n"...)
 	}
 	return err.SSE()
 }
 
-// HeaderTurn carries the ID of one request over one hop; the sender makes it (package localhttp). The answer repeats
-// it. So the sender knows that the answer belongs to this request, and that the connection may be reused.
+// HeaderTurn carries a request's ID over one hop (package localhttp). The answer repeats it: it belongs to this
+// request, and the connection may be reused.
 const HeaderTurn = "X-Rouse-Turn"
 
-// InTurn wraps h so that its answers repeat [HeaderTurn]. Every server of ours that is reached over reused
-// connections needs it. h never sees the header.
+// InTurn makes h's answers repeat [HeaderTurn]. Our servers on reused connections need it.
 func InTurn(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if turn := r.Header[HeaderTurn]; turn != nil {

@@ -17,24 +17,23 @@ import (
 	"unicode"
 )
 
-// Error is a failure that a client sees: an HTTP status and the OpenAI error body
-// {"error":{"message","type","param","code"}}. Every error status that Rouse writes comes from one.
+// Error is a failure that a client sees. Every error status that Rouse writes comes from one.
 type Error struct {
 	Status  int
 	Message string
-	// Type is the error class, such as "invalid_request_error"; empty: derived from Status.
+	// Empty: derived from Status.
 	Type string
-	// Param is the invalid field of the request; empty: null on the wire.
+	// The invalid field.
 	Param string
-	// Code is a stable code for programs to branch on; empty: null on the wire.
+	// Programs branch on it.
 	Code string
-	// RetryAfter, if positive, is sent as Retry-After (whole seconds, rounded up) and Retry-After-Ms.
+	// Sent as Retry-After (seconds, rounded up) and Retry-After-Ms, if positive.
 	RetryAfter time.Duration
-	// NoRetry sends X-Should-Retry: false, which keeps the official clients from retrying.
+	// NoRetry sends X-Should-Retry: false, for the official clients.
 	NoRetry bool
 }
 
-// Codes that programs branch on, besides those that only one part gives: activator/queue and keys, functions/runtime and the page.
+// Codes besides those of activator/queue and keys, functions/runtime and the page.
 const (
 	CodeModelNotFound  = "model_not_found"
 	CodeHoldFull       = "hold_full"
@@ -49,7 +48,7 @@ const (
 	CodeStartFailed    = "start_failed"
 	CodeRuntimeFailed  = "runtime_failed"
 	CodeStreamCut      = "stream_cut"
-	CodeMoved          = "moved" // the instance is going away, and the request continues at another one
+	CodeMoved          = "moved" // the request continues elsewhere
 	CodeTooLarge       = "body_too_large"
 	CodeShutdown       = "shutting_down"
 	CodeUnknownPath    = "unknown_path"
@@ -57,10 +56,10 @@ const (
 	CodeRequestTimeout = "request_timeout"
 
 	CodeInvalidKey = "invalid_api_key" // OpenAI's code
-	CodeNotAllowed = "not_allowed"     // the key does not permit the request
+	CodeNotAllowed = "not_allowed"
 )
 
-// StatusClientClosed is nginx's status for a client that closed the connection; it is only counted, never sent.
+// StatusClientClosed is nginx's status, only counted.
 const StatusClientClosed = 499
 
 // Error returns the message.
@@ -76,13 +75,12 @@ func BadRequest(param, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// ParseError reads the OpenAI error body of a response. If the body has another shape, its first 500 bytes become the
-// message.
+// ParseError reads an OpenAI error body. Of another one the first 500 bytes are the message.
 func ParseError(resp *http.Response, raw []byte) *Error {
 	var body struct {
 		Error struct {
 			Message string `json:"message"`
-			Code    any    `json:"code"` // a string; a number from some model servers
+			Code    any    `json:"code"` // a number from some model servers
 		} `json:"error"`
 	}
 	if json.Unmarshal(raw, &body) != nil || body.Error.Message == "" {
@@ -92,14 +90,13 @@ func ParseError(resp *http.Response, raw []byte) *Error {
 	return Errorf(resp.StatusCode, code, "%s", body.Error.Message)
 }
 
-// WithRetryAfter returns a copy of e with RetryAfter set to d.
+// WithRetryAfter returns a copy of e with RetryAfter set.
 func (e *Error) WithRetryAfter(d time.Duration) *Error {
 	c := *e
 	c.RetryAfter = d
 	return &c
 }
 
-// errorTypes maps statuses to OpenAI's error classes.
 var errorTypes = map[int]string{
 	http.StatusBadRequest:            "invalid_request_error",
 	http.StatusUnauthorized:          "authentication_error",
@@ -115,8 +112,8 @@ var errorTypes = map[int]string{
 	http.StatusGatewayTimeout:        "timeout_error",
 }
 
-// AsError converts any error into an [Error]. It returns an *Error as it is, uses the HTTP method of an error that
-// has one, maps known errors of the standard library, and turns all others into a 500.
+// AsError converts err: an *Error stays, one with a method HTTP and known ones of the standard library are
+// translated, others are a 500.
 func AsError(err error) *Error {
 	var e *Error
 	var tooLarge *http.MaxBytesError
@@ -163,8 +160,7 @@ func (e *Error) wire() wireError {
 	return w
 }
 
-// WriteError answers a request with err: status, headers and the OpenAI body. Nothing may have been written to w
-// before.
+// WriteError answers with err. Nothing may have been written to w.
 func WriteError(w http.ResponseWriter, err error) {
 	e := AsError(err)
 	e.write(w, append(e.Body(ShapeOpenAI), '\n'))
@@ -179,7 +175,7 @@ func Answer(w http.ResponseWriter, v any, err error) {
 	WriteJSON(w, http.StatusOK, v)
 }
 
-// WriteJSON answers a request with v and a newline; v must marshal. Nothing may have been written to w before.
+// WriteJSON answers with v, which must marshal. Nothing may have been written to w.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -190,7 +186,7 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // an error means that the client left
+	_, _ = w.Write(append(body, '\n')) // the client left
 }
 
 func (e *Error) write(w http.ResponseWriter, body []byte) {
@@ -205,10 +201,10 @@ func (e *Error) write(w http.ResponseWriter, body []byte) {
 		h.Set("X-Should-Retry", "false")
 	}
 	w.WriteHeader(e.Status)
-	_, _ = w.Write(body) // an error means that the client left
+	_, _ = w.Write(body) // the client left
 }
 
-// Decode decodes the only JSON value of in. An unknown field is an error. The errors are for people, as [Explain]'s.
+// Decode decodes the only JSON value of in. An unknown field is an error, as [Explain]'s.
 func Decode(in io.Reader, to any) error {
 	dec := json.NewDecoder(in)
 	dec.DisallowUnknownFields()
@@ -221,11 +217,10 @@ func Decode(in io.Reader, to any) error {
 	return nil
 }
 
-// QuotaFull reports whether a message is Kubernetes' about a ResourceQuota that has no room.
+// QuotaFull recognizes Kubernetes' message about a full ResourceQuota.
 func QuotaFull(message string) bool { return strings.Contains(message, "exceeded quota") }
 
-// Explain returns an error of decoding JSON or YAML in people's words, without types of Go: the field, what was there, and
-// what is wanted. It returns other errors, and nil, as they are.
+// Explain puts an error of decoding JSON or YAML into words for people. Other errors stay.
 func Explain(err error) error {
 	if err == nil {
 		return nil
@@ -238,7 +233,7 @@ func Explain(err error) error {
 	case errors.As(err, &wrong):
 		var path []string
 		for name := range strings.SplitSeq(wrong.Field, ".") {
-			if !strings.ContainsFunc(name[:min(len(name), 1)], unicode.IsUpper) { // an embedded struct, which nobody writes
+			if !strings.ContainsFunc(name[:min(len(name), 1)], unicode.IsUpper) { // an embedded struct
 				path = append(path, name)
 			}
 		}
@@ -249,7 +244,7 @@ func Explain(err error) error {
 		text = "it is not whole: its JSON ends too early"
 	case errors.As(err, &at):
 		text = fmt.Sprintf("%s is no time: want one such as 2030-01-02T03:04:05Z", at.Value)
-	case strings.HasPrefix(text, "Time."): // of encoding/json, which has no type for it
+	case strings.HasPrefix(text, "Time."): // encoding/json has no type for it
 		text = "a time is not a string: want one such as \"2030-01-02T03:04:05Z\""
 	case strings.HasPrefix(text, "yaml: "):
 		wrongYAML := regexp.MustCompile("cannot unmarshal !!(\\w+) (?:(`.*`) )?into (.*)")
@@ -263,7 +258,6 @@ func Explain(err error) error {
 	return errors.New(text)
 }
 
-// wanted returns the name of what a Go type holds.
 func wanted(kind string) string {
 	switch strings.TrimRight(kind, "0123456789") {
 	case "int", "uint":
@@ -283,7 +277,7 @@ func wanted(kind string) string {
 	return "an object"
 }
 
-// ParseDuration is [time.ParseDuration] that also knows weeks and days, of 24 hours, before the other units: 2w, 3d12h.
+// ParseDuration is [time.ParseDuration] with weeks and days of 24 hours before other units: 2w, 3d12h.
 func ParseDuration(text string) (time.Duration, error) {
 	wrong := errors.New("want a duration with a unit, such as 90s, 10m, 12h, 3d or 2w")
 	var sum time.Duration

@@ -21,8 +21,7 @@ const (
 	EventFunctionGone  = "dev.rouse.function.removed.v1"    // data: Function, from the part that removes it
 )
 
-// Event is a CloudEvent (v1.0) with JSON data. It holds no reference to the value that it was made from. Its wire
-// forms are in internal/cloudevent.
+// Event is a CloudEvent (v1.0); see internal/cloudevent for wire forms.
 type Event struct {
 	ID      string          `json:"id"`
 	Source  string          `json:"source"`
@@ -32,8 +31,7 @@ type Event struct {
 	Data    json.RawMessage `json:"data"`
 }
 
-// NewEvent returns an event with a new ID and the current time. It panics if data cannot be marshalled: payloads are
-// our own types.
+// NewEvent panics if data cannot be marshalled.
 func NewEvent(eventType, source string, subject FunctionName, data any) Event {
 	raw, err := json.Marshal(data)
 	if err != nil {
@@ -42,8 +40,8 @@ func NewEvent(eventType, source string, subject FunctionName, data any) Event {
 	return Event{ID: rand.Text(), Source: source, Type: eventType, Subject: string(subject), Time: time.Now(), Data: raw}
 }
 
-// Emitter accepts events. Emit never blocks and is safe for concurrent use; an emitter that cannot keep up drops its
-// oldest events and counts them.
+// Emitter accepts events. Emit never blocks and is safe for concurrent use; one that cannot keep up drops and
+// counts its oldest events.
 type Emitter interface {
 	Emit(Event)
 }
@@ -92,7 +90,7 @@ type Demand struct {
 	At time.Time `json:"at"`
 }
 
-// Zero reports whether no request waits or runs and no instance is being woken.
+// Zero reports whether no request waits or runs and nothing is being woken.
 func (d Demand) Zero() bool {
 	return d.Waiting == 0 && d.Running == 0 && d.Background == 0 && d.Waking == ""
 }
@@ -119,21 +117,21 @@ type Decision struct {
 	Error string `json:"error,omitempty"`
 }
 
-// HeaderTrace carries a trace between parts (W3C Trace Context, Level 1).
+// HeaderTrace is W3C Trace Context's, Level 1.
 const HeaderTrace = "Traceparent"
 
-// Trace is a W3C trace context: a position in a trace. The zero value is no trace.
+// Trace is a W3C trace context. Zero: none.
 type Trace struct {
-	// ID is the trace ID, 32 hexadecimal digits; Span is the ID of the current span, 16 digits.
+	// In hexadecimal, 32 and 16 digits.
 	ID   string
 	Span string
-	// Unsampled means that the trace's originator does not want it exported.
+	// Unsampled: not to be exported.
 	Unsampled bool
 }
 
-// ParseTrace parses the value of [HeaderTrace], of version 00 or later, and reports whether it is valid.
+// ParseTrace parses [HeaderTrace], of version 00 or later.
 func ParseTrace(s string) (Trace, bool) {
-	// version-traceid-spanid-flags; later versions may append fields.
+	// Later versions may append fields.
 	if len(s) < 55 || len(s) > 512 || s[2] != '-' || s[35] != '-' || s[52] != '-' || s[:2] == "ff" || len(s) > 55 && (s[:2] == "00" || s[55] != '-') {
 		return Trace{}, false
 	}
@@ -150,7 +148,7 @@ func isID(s string) bool { return isHex(s) && strings.Trim(s, "0") != "" }
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
-// TraceFrom returns the trace of a request's header, or the zero value.
+// TraceFrom returns the trace in a header.
 func TraceFrom(h http.Header) Trace {
 	v := h[HeaderTrace]
 	if len(v) != 1 {
@@ -176,7 +174,7 @@ func (t Trace) String() string {
 
 type traceKey struct{}
 
-// WithTrace returns a context in which calls to other parts carry t.
+// WithTrace makes calls to other parts carry t.
 func WithTrace(ctx context.Context, t Trace) context.Context {
 	if t.Zero() {
 		return ctx
@@ -184,25 +182,22 @@ func WithTrace(ctx context.Context, t Trace) context.Context {
 	return context.WithValue(ctx, traceKey{}, t)
 }
 
-// TraceOf returns the trace that calls in ctx carry, or the zero value.
+// TraceOf returns the trace of ctx.
 func TraceOf(ctx context.Context) Trace {
 	t, _ := ctx.Value(traceKey{}).(Trace)
 	return t
 }
 
-// EventWoken says that the first byte of the answer to a wake's first request was sent. Its data is a [WakeTrace]
-// with the spans of the activator, which sends it; the autoscaler adds the other parts' spans.
+// EventWoken reports the first byte of the answer to a wake's first request. Data: [WakeTrace] with the activator's
+// spans.
 const EventWoken = "dev.rouse.function.woken.v1"
 
-// Path is how an instance came up: the autoscaler has its values. The words hot, warm and cold come from the dual-pod
-// reference. Its "cold" with and without a launcher is one here, as nothing is launched ahead; cold-freed means that
-// memory had to be freed first.
+// Path is how an instance came up, in the words of the dual-pod reference.
 type Path string
 
 // Part is a part of Rouse, or a system around it.
 type Part string
 
-// Parts that record spans.
 const (
 	PartActivator  Part = "activator"
 	PartAutoscaler Part = "autoscaler"
@@ -210,24 +205,23 @@ const (
 	PartKubernetes Part = "kubernetes"
 )
 
-// Names of spans. [PartInstance] also uses the names of [Step], the autoscaler has names of its own, and a front door
-// names the work of a cluster.
+// Names of spans, besides [Step]'s and those of autoscaler and front doors.
 const (
-	SpanHold       = "hold"         // activator: from the request's arrival until an instance is awake
-	SpanWake       = "wake call"    // activator or autoscaler: the call to the instance
-	SpanDispatch   = "dispatch"     // activator: from awake until the request is sent
-	SpanFirstToken = "first token"  // activator: from then until the first byte of the answer
-	SpanVictimEnd  = "victim's end" // Kubernetes: from a victim's deletion until all its processes are gone
+	SpanHold       = "hold"         // activator: until an instance is awake
+	SpanWake       = "wake call"    // to the instance
+	SpanDispatch   = "dispatch"     // activator: until the request is sent
+	SpanFirstToken = "first token"  // activator: until the answer begins
+	SpanVictimEnd  = "victim's end" // Kubernetes: until a victim's processes are gone
 )
 
 // Names of [Step] besides the stages of [InstanceStatus].
 const (
-	StepWaking    = "waking"    // the runtime's own wake
-	StepWeights   = "weights"   // within it: weights are read again
-	StepCache     = "cache"     // within it: memory for the KV cache is allocated; its old content is lost
+	StepWaking    = "waking"
+	StepWeights   = "weights"   // read again
+	StepCache     = "cache"     // memory for the KV cache, whose content is lost
 	StepProbing   = "probing"   // until a token is generated
-	StepRestoring = "restoring" // adapters, and everything in front of the runtime
-	StepFetching  = "fetching"  // the model's files
+	StepRestoring = "restoring" // adapters, and what is in front of the runtime
+	StepFetching  = "fetching"
 	StepForking   = "starting runtime"
 	StepLoading   = "loading"
 )
@@ -278,13 +272,13 @@ type Span struct {
 	Note string `json:"note,omitempty"`
 }
 
-// End returns the end of s, as an offset from the record's Start.
+// End is an offset from the record's Start.
 func (s Span) End() time.Duration { return s.After + s.Took }
 
 // Whole returns the root span of o.
 func (o WakeTrace) Whole() Span { return Span{ID: o.Root, Took: o.Total} }
 
-// Add inserts a span into o, clipped to o's duration, as clocks of machines differ.
+// Add clips the span to o's duration: clocks of machines differ.
 func (o *WakeTrace) Add(s Span) {
 	s.After = min(max(0, s.After), o.Total)
 	s.Took = min(max(0, s.Took), o.Total-s.After)
@@ -295,7 +289,7 @@ func (o *WakeTrace) Add(s Span) {
 		s.Who = ""
 	}
 	k, _ := slices.BinarySearchFunc(o.Spans, s, func(a, b Span) int {
-		if a.After <= b.After { // after spans that begin at the same time
+		if a.After <= b.After {
 			return -1
 		}
 		return 1

@@ -111,31 +111,31 @@ type Function struct {
 
 // Values of [Function.Suspend].
 const (
-	SuspendAuto = "auto" // where it was tried and works, if its device memory is needed
-	SuspendOn   = "on"   // also for each sleep
+	SuspendAuto = "auto" // where it works, if memory is needed
+	SuspendOn   = "on"   // also at each sleep
 	SuspendOff  = "off"
 )
 
 // Values of [Function.Rehearse].
 const (
-	RehearseMeasured = "measured" // if the first sleep of a process was measured to be much slower than later ones
-	RehearseAlways   = "always"   // also if no measurement exists
+	RehearseMeasured = "measured" // if a process's first sleep was measured to be slow
+	RehearseAlways   = "always"   // also if not measured
 	RehearseNever    = "never"
 )
 
 // Runtime kinds.
 const (
-	RuntimeEngine   = "engine"    // Rouse's own engine on a GGUF file
-	RuntimeCommand  = "command"   // any OpenAI-compatible server started by a command line
-	RuntimeHTTP     = "http"      // any HTTP server started by a command line; not a model server
-	RuntimeVLLM     = "vllm"      // vllm serve
-	RuntimeSGLang   = "sglang"    // python -m sglang.launch_server
-	RuntimeOllama   = "ollama"    // ollama serve
-	RuntimeLlamaCpp = "llamacpp"  // llama-server of llama.cpp
-	RuntimeRayServe = "ray-serve" // an application of Ray Serve
+	RuntimeEngine   = "engine"  // Rouse's own engine on a GGUF file
+	RuntimeCommand  = "command" // any OpenAI-compatible server
+	RuntimeHTTP     = "http"    // any server; no model
+	RuntimeVLLM     = "vllm"
+	RuntimeSGLang   = "sglang"
+	RuntimeOllama   = "ollama"
+	RuntimeLlamaCpp = "llamacpp" // llama-server
+	RuntimeRayServe = "ray-serve"
 )
 
-// RuntimeKinds lists all runtime kinds, in the order of the documentation.
+// RuntimeKinds are in the order of the documentation.
 var RuntimeKinds = []string{RuntimeEngine, RuntimeVLLM, RuntimeSGLang, RuntimeOllama, RuntimeLlamaCpp, RuntimeRayServe, RuntimeCommand, RuntimeHTTP}
 
 // Runtime says which model server an instance runs and with which options.
@@ -169,10 +169,9 @@ type Runtime struct {
 	ReuseConnections *bool `json:"reuseConnections,omitempty"`
 }
 
-// Behind parses the words after "--" on a function's command line, or the args of its container. For [RuntimeCommand]
-// and [RuntimeHTTP], and if no kind is set and the words begin with a program, all words are the command. For other
-// kinds they are the server's options. Words before the first option replace the server's program, except for the
-// engine.
+// Behind parses the words after "--" on a function's command line. For [RuntimeCommand] and [RuntimeHTTP], and
+// without a kind if a program comes first, all are the command. Otherwise words before the first option replace the
+// server's program, except for the engine.
 func (rt Runtime) Behind(words []string) Runtime {
 	if len(words) == 0 {
 		return rt
@@ -194,14 +193,13 @@ func (rt Runtime) Behind(words []string) Runtime {
 	return rt
 }
 
-// Adapts reports whether rt differs from to in its adapters at most. Otherwise its instances end and new ones replace
-// them.
+// Adapts reports whether rt differs from to in its adapters at most: instances stay.
 func (rt Runtime) Adapts(to Runtime) bool {
 	rt.Adapters, to.Adapters = nil, nil
 	return reflect.DeepEqual(rt, to)
 }
 
-// CheckAdapters returns an error if the runtime's kind does not support the declared adapters.
+// CheckAdapters refuses adapters that the kind does not support.
 func (rt Runtime) CheckAdapters() error {
 	switch {
 	case len(rt.Adapters) == 0:
@@ -259,8 +257,7 @@ type Hold struct {
 	EvictSheddable bool `json:"evictSheddable,omitempty"`
 }
 
-// WithDefaults returns f with every zero field that has a default filled in. Fields in which zero has a meaning
-// (SleepAfter, UnloadAfter, RequestTimeout) stay as they are.
+// WithDefaults fills in defaults. Zero has a meaning in SleepAfter, UnloadAfter and RequestTimeout.
 func (f Function) WithDefaults() Function {
 	or(&f.Model, ModelName(f.ServiceName().Name()))
 	or(&f.Runtime.Kind, RuntimeEngine)
@@ -285,7 +282,7 @@ func or[T comparable](p *T, v T) { *p = cmp.Or(*p, v) }
 // DefaultRemoveAfter is the default of [Function.RemoveAfter].
 const DefaultRemoveAfter = 10 * time.Minute
 
-// WithoutSecrets returns f without its environment and its manifest, which contains the environment too.
+// WithoutSecrets returns f without environment and manifest, which has that too.
 func (f Function) WithoutSecrets() Function {
 	f.Runtime.Env, f.Manifest = nil, ""
 	return f
@@ -294,13 +291,12 @@ func (f Function) WithoutSecrets() Function {
 // ServiceName returns Service, or Name if Service is empty.
 func (f Function) ServiceName() FunctionName { return cmp.Or(f.Service, f.Name) }
 
-// Unloaded reports whether s describes a sleeping instance of f without a process, which must load the model when it
-// is woken. A sidecar's process is not f's and keeps running.
+// Unloaded reports whether a sleeping instance must load the model when woken. A sidecar's process keeps running.
 func (f Function) Unloaded(s InstanceStatus) bool {
 	return s.State == Asleep && s.PID == 0 && f.Runtime.Endpoint == ""
 }
 
-// RiseTimeout returns the time limit of a wake: StartTimeout if the instance is unloaded, otherwise WakeTimeout.
+// RiseTimeout returns the limit of a wake: StartTimeout if unloaded.
 func (f Function) RiseTimeout(unloaded bool) time.Duration {
 	if unloaded {
 		return f.StartTimeout
@@ -308,7 +304,7 @@ func (f Function) RiseTimeout(unloaded bool) time.Duration {
 	return f.WakeTimeout
 }
 
-// Price returns the cost of one awake instance per hour: Cost, else 1 for each GPU, else 1.
+// Price is Cost, else 1 for each GPU, else 1.
 func (f Function) Price() float64 {
 	if f.Cost > 0 {
 		return f.Cost
@@ -316,44 +312,39 @@ func (f Function) Price() float64 {
 	return float64(max(1, f.Memory.Devices))
 }
 
-// Names returns the model's name and its aliases.
+// Names returns the model and its aliases.
 func (f Function) Names() []ModelName { return append([]ModelName{f.Model}, f.Aliases...) }
 
-// ExitModel is the exit status of a model server that cannot use its model, now or on a retry: EX_DATAERR of
-// sysexits.h.
+// ExitModel is the exit status of a server that can never use its model: EX_DATAERR of sysexits.h.
 const ExitModel = 65
 
-// Resumes reports whether a stream of an instance of f may continue at another one: the runtime exposes the stream's
-// state, and no handler stands between it and the activator. If a revision names no runtime, its image determines it;
-// its instances are asked for the state and do not return it if they cannot.
+// Resumes reports whether a stream of f may continue at another instance. Instances of an unknown runtime are
+// asked.
 func (f Function) Resumes() bool {
 	return f.TellsState() && len(f.Handler) == 0
 }
 
-// TellsState reports whether f's runtime can expose the state of its streams, even behind a handler.
+// TellsState reports whether the runtime can expose the state of its streams.
 func (f Function) TellsState() bool {
 	return f.Runtime.Kind == RuntimeEngine || f.Runtime.Kind == "" || f.Runtime.Kind == RuntimeVLLM
 }
 
-// Moves reports whether an instance of f may end its requests when it drains, so that they continue at another one.
+// Moves reports whether a draining instance may end its requests, which continue elsewhere.
 func (f Function) Moves() bool {
 	return (f.Runtime.Kind == RuntimeEngine || f.Runtime.Kind == "") && len(f.Handler) == 0
 }
 
-// Concurrency returns how many requests the runtime runs at once, and the setting or default that the number comes
-// from. An option or variable of the runtime wins, then the default of its kind, then 8.
-//
-// vLLM's own default is 128 to 1024 and SGLang's up to 4096, depending on the device. Rouse uses 64, so that further
-// requests start another instance instead of queueing in the server. llama-server and Ollama, where each slot takes
-// memory, are given the function's number. Ray Serve's max_ongoing_requests is part of its application.
+// Concurrency returns how many requests the runtime runs at once, and where the number comes from: an option or
+// variable, the kind, or 8. vLLM's own default is 128 to 1024 and SGLang's up to 4096. Rouse uses 64: more requests
+// start another instance instead of queueing in the server.
 func (rt Runtime) Concurrency() (n int, by string) {
 	settings := []string{"--max-num-seqs", "--max-seqs", "--max-running-requests", "OLLAMA_NUM_PARALLEL"}
-	if rt.Kind == RuntimeLlamaCpp { // other programs use these option names for other things
+	if rt.Kind == RuntimeLlamaCpp { // elsewhere they mean other things
 		settings = []string{"--parallel", "-np", "LLAMA_ARG_N_PARALLEL"}
 	}
 	for _, name := range settings {
 		if n := rt.number(name); n > 0 {
-			if rt.Kind == RuntimeVLLM { // the limit is per data-parallel rank
+			if rt.Kind == RuntimeVLLM { // per data-parallel rank
 				n *= max(1, rt.number("--data-parallel-size"), rt.number("-dp"))
 			}
 			return n, name
@@ -368,7 +359,7 @@ func (rt Runtime) Concurrency() (n int, by string) {
 	return 8, "default"
 }
 
-// number returns the value of an option or a variable; 0 if it is unset or no number.
+// 0 if unset or no number
 func (rt Runtime) number(name string) int {
 	text, _ := rt.option(name)
 	n, _ := strconv.Atoi(text)
@@ -378,9 +369,9 @@ func (rt Runtime) number(name string) int {
 // DefaultShare is vLLM's default share of each device's memory.
 const DefaultShare = 0.9
 
-// deviceShare returns the share of each device set by the runtime's options; 0: unknown.
+// 0: unknown
 func (rt Runtime) deviceShare() float64 {
-	if rt.Endpoint != "" { // the options of an external runtime are unknown
+	if rt.Endpoint != "" { // unknown options
 		return 0
 	}
 	switch rt.Kind {
@@ -399,7 +390,7 @@ func (rt Runtime) deviceShare() float64 {
 	return 0
 }
 
-// share parses a fraction in (0, 1]; 0 if text is not one.
+// 0: not a fraction
 func share(text string) float64 {
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(v > 0 && v <= 1) {
@@ -408,7 +399,7 @@ func share(text string) float64 {
 	return v
 }
 
-// option returns the last value of an option, possibly spelled with underscores, or of an environment variable.
+// The last value counts; options may have underscores.
 func (rt Runtime) option(name string) (value string, set bool) {
 	words := slices.Concat(rt.Env, rt.Command, rt.Args)
 	for k, word := range slices.Backward(words) {
@@ -427,27 +418,25 @@ func (rt Runtime) option(name string) (value string, set bool) {
 	return "", false
 }
 
-// Hidden stands for a secret that is not shown.
+// Hidden stands for a secret.
 const Hidden = "…"
 
-// secretName matches names whose values are secrets, such as HF_TOKEN, --api-key and X-Amz-Signature.
+// Such as HF_TOKEN, --api-key and X-Amz-Signature.
 const secretName = `(?i:(?:[\w.-]*[_.-])?(?:api|access|auth|secret)?(?:key|token|secret|password|passwd|pass|pwd|bearer|credentials?|signature|sig|authorization))`
 
-// secrets are the places of secrets in a text; the first group of each stays.
+// The first group of each place stays.
 var secrets = sync.OnceValue(func() (list []*regexp.Regexp) {
 	for _, place := range []string{
 		`(://)[^/?#\s@]+(@)`,
 		`((?:^|[^\w.-])` + secretName + `(?:["']?=|:\s|["']:\s*))(?:Bearer\s+)?(?:"[^"]*"|'[^']*'|[^\s&"',;}]+)`,
 		`((?:^|[\s"'])-` + secretName + `\s+)(?:"[^"]*"|'[^']*'|[^\s"'-][^\s"']*)`,
-		`(\b(?:sk-|hf_))[\w-]{16,}`, `(\brouse-)[a-z2-7]{40}\b`, // keys, whatever their names
+		`(\b(?:sk-|hf_))[\w-]{16,}`, `(\brouse-)[a-z2-7]{40}\b`, // whatever their names
 	} {
 		list = append(list, regexp.MustCompile(place))
 	}
 	return list
 })
 
-// hide replaces what may be a secret in the words of a command line: passwords and tokens in URLs, and values that are named
-// as one.
 func hide(words ...string) []string {
 	words = slices.Clone(words)
 	for i, w := range words {
@@ -462,7 +451,7 @@ func hide(words ...string) []string {
 	return words
 }
 
-// Redacted is [Function.WithoutSecrets] for people: what may be a secret in its command, options and URLs is hidden too.
+// Redacted is [Function.WithoutSecrets], with what may be a secret in commands, options and URLs hidden.
 func (f Function) Redacted() Function {
 	f = f.WithoutSecrets()
 	rt := &f.Runtime

@@ -12,14 +12,13 @@ import (
 	"strings"
 )
 
-// DefaultNamespace is the namespace of a function whose manifest names none.
+// DefaultNamespace is the namespace of a function that names none.
 const DefaultNamespace = "default"
 
-// DefaultModel is a name that every model has besides its own: clients of mlflow-extensions, whose vLLM serves it,
-// ask for it.
+// DefaultModel is a further name of every model: clients of mlflow-extensions ask for it.
 const DefaultModel = "default"
 
-// FunctionName names a function in the form "namespace/name".
+// FunctionName is "namespace/name".
 type FunctionName string
 
 // NewFunctionName joins a namespace (empty: [DefaultNamespace]) and a name.
@@ -27,7 +26,7 @@ func NewFunctionName(namespace, name string) FunctionName {
 	return FunctionName(cmp.Or(namespace, DefaultNamespace) + "/" + name)
 }
 
-// Namespace returns the part before the slash; [DefaultNamespace] if there is no slash.
+// Namespace returns the part before the slash; [DefaultNamespace] without one.
 func (f FunctionName) Namespace() string {
 	ns, _, found := strings.Cut(string(f), "/")
 	if !found {
@@ -36,12 +35,12 @@ func (f FunctionName) Namespace() string {
 	return ns
 }
 
-// Name returns the part after the slash; all of f if there is no slash.
+// Name returns the part after the slash.
 func (f FunctionName) Name() string {
 	return string(f[strings.Index(string(f), "/")+1:])
 }
 
-// Short returns the name for people and commands: without the default namespace.
+// Short omits the default namespace.
 func (f FunctionName) Short() string {
 	if f.Namespace() == DefaultNamespace {
 		return f.Name()
@@ -49,8 +48,7 @@ func (f FunctionName) Short() string {
 	return string(f)
 }
 
-// Check returns an error that says why the name or the namespace is not valid, or nil. The rule for the namespace is Kubernetes'
-// (RFC 1123 label).
+// Check returns why f is not valid, or nil: a namespace is a label of RFC 1123.
 func (f FunctionName) Check() error {
 	ns := f.Namespace()
 	if ns == "" || len(ns) > 63 || strings.Trim(ns, letters+digits+"-") != "" || strings.Trim(ns, "-") != ns {
@@ -61,8 +59,7 @@ func (f FunctionName) Check() error {
 
 const letters, digits = "abcdefghijklmnopqrstuvwxyz", "0123456789"
 
-// CheckName returns an error that says why name is not a valid function name, or nil. The rule is Kubernetes' for the
-// name of a Service (RFC 1035 label).
+// CheckName returns why a function's name is not valid, or nil: it is a label of RFC 1035, as a Service's.
 func CheckName(name string) error {
 	if len(name) > 63 || strings.IndexAny(name, letters) != 0 || strings.Trim(name, letters+digits+"-") != "" || strings.HasSuffix(name, "-") {
 		return fmt.Errorf("name %q: want 1 to 63 of a-z, 0-9 and '-', starting with a letter and ending with a letter or digit", name)
@@ -70,10 +67,10 @@ func CheckName(name string) error {
 	return nil
 }
 
-// maxAdapterName bounds an adapter's name, which becomes a metric label.
+// It becomes a metric label.
 const maxAdapterName = 253
 
-// CheckAdapterName returns an error that says why name is not a valid LoRA adapter name, or nil.
+// CheckAdapterName returns why a LoRA adapter's name is not valid, or nil.
 func CheckAdapterName(name ModelName) error {
 	switch {
 	case name == "" || len(name) > maxAdapterName:
@@ -86,13 +83,13 @@ func CheckAdapterName(name ModelName) error {
 	return nil
 }
 
-// ModelName is the value of a request's field "model".
+// ModelName is a request's field "model".
 type ModelName string
 
-// InstanceID identifies an instance within a cluster: "NAME-0001" or a pod's name.
+// InstanceID is unique in a cluster: "NAME-0001" or a pod's name.
 type InstanceID string
 
-// DeviceID identifies a device of a node: a GPU's UUID, or [HostMemory].
+// DeviceID is a GPU's UUID, or [HostMemory].
 type DeviceID string
 
 // HostMemory stands for the host's own memory.
@@ -104,7 +101,6 @@ type Tokens int64
 // Bytes counts bytes.
 type Bytes int64
 
-// Binary units.
 const (
 	KiB Bytes = 1 << (10 * (iota + 1))
 	MiB
@@ -112,10 +108,10 @@ const (
 	TiB
 )
 
-// MaxDeviceMemory is more than any GPU has; a larger reported value is invalid.
+// MaxDeviceMemory is more than any GPU has: a larger report is invalid.
 const MaxDeviceMemory = 16 * TiB
 
-// String formats b in the largest binary unit that leaves at least 1, with at most one decimal.
+// String formats b in the largest binary unit below it.
 func (b Bytes) String() string {
 	for _, u := range []struct {
 		unit Bytes
@@ -129,7 +125,6 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10) + " B"
 }
 
-// quantitySuffixes are the Kubernetes quantity suffixes accepted for memory.
 var quantitySuffixes = []struct {
 	suffix string
 	factor float64
@@ -138,7 +133,7 @@ var quantitySuffixes = []struct {
 	{"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {"", 1},
 }
 
-// ParseBytes parses a Kubernetes memory quantity such as "512Mi", "2Gi", "1.5G" or "1048576".
+// ParseBytes parses a Kubernetes quantity such as "512Mi", "1.5G" or "1048576".
 func ParseBytes(s string) (Bytes, error) {
 	for _, q := range quantitySuffixes {
 		digits, found := strings.CutSuffix(strings.TrimSpace(s), q.suffix)
@@ -154,7 +149,7 @@ func ParseBytes(s string) (Bytes, error) {
 	return 0, fmt.Errorf("memory %q: want a quantity such as 512Mi or 2Gi", s)
 }
 
-// ModelField is where a request names its model; empty: nowhere.
+// ModelField is where a request names its model.
 type ModelField string
 
 const (
@@ -162,32 +157,28 @@ const (
 	ModelInForm ModelField = "form" // in the part "model" of a form body
 )
 
-// ClientPath describes one path of the client API, for the parts between a client and its model. No client path
-// changes which models exist, how they are configured, or whether they are awake.
+// ClientPath describes one path of the client API. None changes which models exist or are awake.
 type ClientPath struct {
-	// Method is the only method of the path; GET includes HEAD.
+	// GET includes HEAD.
 	Method string
-	// Pattern is the path in metrics; "…" stands for any segments.
+	// In metrics; "…" stands for any segments.
 	Pattern string
-	// Model is where a request names its model, and the front door looks it up.
-	Model ModelField
-	// Stream is the protocol of a streamed answer.
+	Model   ModelField
+	// Of a streamed answer.
 	Stream Stream
-	// Prompts means that runtimes cache the prompts of these requests.
+	// Runtimes cache the prompts.
 	Prompts bool
-	// Describes means that the answer describes models and may name files of the host.
+	// The answer describes models and may name files of the host.
 	Describes bool
-	// Runtimes are the kinds that may serve the path; nil: unknown.
+	// nil: unknown
 	Runtimes []string
-	// Instead is, for a path of Ollama's API whose body names a model, the equivalent path for other runtimes;
-	// otherwise empty.
+	// Instead is the equivalent path for other runtimes than Ollama.
 	Instead string
 }
 
-// PathRealtime is OpenAI's Realtime API: a WebSocket whose query names the model.
+// PathRealtime is OpenAI's WebSocket, whose query names the model.
 const PathRealtime = "/v1/realtime"
 
-// clientPaths maps exact paths to their description.
 var clientPaths = func() map[string]ClientPath {
 	m := map[string]ClientPath{}
 	const get, post = http.MethodGet, http.MethodPost
@@ -204,7 +195,7 @@ var clientPaths = func() map[string]ClientPath {
 	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamCompletion, Prompts: true}, "/v1/chat/completions", "/v1/completions")
 	add(ClientPath{Method: post, Model: ModelInJSON, Prompts: true}, "/v1/embeddings")
 	speakers := []string{vllm, sglang, llamacpp, ollama}
-	translated := append([]string{engine}, speakers...) // translated for the engine: functions/translate
+	translated := append([]string{engine}, speakers...) // functions/translate
 	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamResponses, Prompts: true, Runtimes: translated}, "/v1/responses")
 	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamMessages, Prompts: true, Runtimes: translated}, "/v1/messages")
 	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: translated}, "/v1/messages/count_tokens")
@@ -244,10 +235,10 @@ var clientPaths = func() map[string]ClientPath {
 	return m
 }()
 
-// openPaths are the client paths with variable segments between a prefix and a suffix.
+// With variable segments between prefix and suffix.
 var openPaths = []struct {
 	prefix, suffix string
-	segments       int // the largest number of them
+	segments       int // at most
 	ClientPath
 }{
 	{"/v1/models/", "", 8, ClientPath{Method: http.MethodGet, Pattern: "/v1/models/…", Describes: true}},
@@ -265,9 +256,8 @@ func ClientPaths() []ClientPath {
 	return all
 }
 
-// FindPath finds the client path of a request; path is decoded. An empty method stands for any, and then paths with
-// variable segments are not found. It does not find a path that a server could interpret
-// as another one.
+// FindPath finds the client path of a request; path is decoded. Without a method, paths with variable segments are
+// not found. A path that servers could interpret as another is not found.
 func FindPath(method, path string) (ClientPath, bool) {
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -287,7 +277,7 @@ func FindPath(method, path string) (ClientPath, bool) {
 	return ClientPath{}, false
 }
 
-// harmless reports whether no server would resolve rest to a path elsewhere.
+// harmless: no server resolves rest elsewhere.
 func harmless(rest string, segments int) bool {
 	if strings.ContainsAny(rest, "%\\?#\x00\r\n") || strings.Count(rest, "/") >= segments {
 		return false

@@ -11,14 +11,13 @@ import (
 // State is the state of an instance.
 type State string
 
-// States of an instance.
 const (
-	Starting  State = "starting"  // the process runs and the model loads, or a wake is under way
-	Awake     State = "awake"     // it answered a probe that generates a token
-	Draining  State = "draining"  // accepts nothing new, finishes its requests
-	Asleep    State = "asleep"    // the process lives, its device memory is released
-	Unhealthy State = "unhealthy" // failed; being restarted, or waiting for it
-	Gone      State = "gone"      // there is no process
+	Starting  State = "starting"  // also while a wake is under way
+	Awake     State = "awake"     // it has generated a token
+	Draining  State = "draining"  // finishes its requests only
+	Asleep    State = "asleep"    // its device memory is released
+	Unhealthy State = "unhealthy" // also while restarted
+	Gone      State = "gone"      // no process
 )
 
 // States are all states of an instance.
@@ -27,13 +26,11 @@ var States = []State{Starting, Awake, Draining, Asleep, Unhealthy, Gone}
 // Level is the depth of a sleep.
 type Level int
 
-// Sleep levels.
 const (
 	LevelAwake Level = 0
-	Level1     Level = 1 // weights stay in host memory
-	Level2     Level = 2 // weights are dropped, the process lives
-	// Suspended is a sleep as declared, after which the driver has taken the whole process off its devices: nothing
-	// stays there, and its device memory is in host memory.
+	Level1     Level = 1 // weights in host memory
+	Level2     Level = 2 // no weights
+	// Suspended: the driver has moved the process's device memory to the host.
 	Suspended Level = 3
 )
 
@@ -188,8 +185,7 @@ type Step struct {
 // Ready reports whether the instance accepts requests.
 func (s InstanceStatus) Ready() bool { return s.State == Awake }
 
-// StepsOf returns Steps if they belong to the call with this span, otherwise nil: a record must not show the steps of
-// an earlier start or wake.
+// StepsOf returns Steps unless they are an earlier call's.
 func (s InstanceStatus) StepsOf(span string) []Step {
 	if span == "" || s.StepsSpan != span {
 		return nil
@@ -197,8 +193,7 @@ func (s InstanceStatus) StepsOf(span string) []Step {
 	return s.Steps
 }
 
-// Supersedes reports whether s is newer than old and should replace it. Reports of one instance are ordered by Seq
-// alone; [Gone] always wins.
+// Supersedes compares reports of one instance by Seq; [Gone] always wins.
 func (s InstanceStatus) Supersedes(old InstanceStatus) bool {
 	return s.State == Gone || s.Seq > old.Seq
 }
@@ -207,78 +202,73 @@ func (s InstanceStatus) Supersedes(old InstanceStatus) bool {
 type Grant struct {
 	Instance InstanceID   `json:"instance"`
 	Function FunctionName `json:"function"`
-	// Epoch orders grants and revocations of one instance. An instance refuses an epoch below the highest it has
-	// seen.
+	// Of one instance, which refuses lower ones than it has seen.
 	Epoch   uint64     `json:"epoch"`
 	Devices []DeviceID `json:"devices,omitempty"`
-	// Memory is reserved for the instance.
+	// Reserved for the instance.
 	Memory Memory `json:"memory"`
-	// Expires is when the permission to begin a wake ends, by the grantor's clock. An instance that is awake by then
-	// stays awake. Expiry frees nothing: the granted memory stays reserved until the instance has seen a later epoch.
+	// Until then a wake may begin, by the grantor's clock. The memory stays reserved until the instance has seen a
+	// later epoch.
 	Expires time.Time `json:"expires"`
-	// Life is the time to Expires at sending. A receiver counts from the receipt, by its own clock; 0: Expires
-	// counts.
+	// From receipt, by the receiver's clock. 0: Expires counts.
 	Life time.Duration `json:"life,omitempty"`
-	// Trace is the W3C traceparent of the wake that a start or a call is for; empty for a standing grant.
+	// The W3C traceparent of the wake; empty for a standing grant.
 	Trace string `json:"trace,omitempty"`
 }
 
 // Valid reports whether a wake may begin under g at now.
 func (g Grant) Valid(now time.Time) bool { return g.Instance != "" && now.Before(g.Expires) }
 
-// Stages of an instance whose pod has no node yet. Message then gives the obstacle.
+// Stages of an instance whose pod has no node. Message gives the obstacle.
 const (
-	// StageUnschedulable means that no node currently fits the pod.
+	// No node fits the pod.
 	StageUnschedulable = "unschedulable"
-	// StageProvisioning means that a node is being provisioned or freed for the pod.
+	// A node is being provisioned or freed.
 	StageProvisioning = "provisioning-node"
 )
 
-// OnItsWay reports whether the instance's node is being provisioned or its model is being fetched. The timeouts of
-// its start and of the requests that wait for it pause meanwhile: provisioning and fetching have timeouts of their
-// own.
+// OnItsWay reports whether the node is being provisioned or the model fetched, which have timeouts of their own:
+// others pause.
 func (s InstanceStatus) OnItsWay() bool {
 	return s.State == Starting && (s.Stage == StageProvisioning || s.Stage == StepFetching)
 }
 
-// Unplaced reports whether no node has accepted the instance's pod yet; Message says why.
+// Unplaced reports whether the pod has no node.
 func (s InstanceStatus) Unplaced() bool {
 	return s.State == Starting && (s.Stage == StageProvisioning || s.Stage == StageUnschedulable)
 }
 
 // Drain says how a draining instance ends its requests.
 type Drain struct {
-	// Limit is the time that requests have to finish.
+	// For requests to finish.
 	Limit time.Duration
-	// Move ends the requests at once if all of them can continue at another instance.
+	// They end at once if all can continue elsewhere.
 	Move bool
 }
 
-// StaleEpoch reports whether an instance that has seen one epoch must refuse an order with another. An epoch orders the
-// grants and orders for one instance: see [Grant.Epoch]. An equal one is accepted: one grant allows many wakes, and
-// orders are repeated.
+// StaleEpoch reports whether an instance must refuse an order. An equal epoch is accepted: one grant allows many
+// wakes, and orders are repeated.
 func StaleEpoch(epoch, seen uint64) bool { return epoch < seen }
 
-// Activity describes the load of one function, for people, as seen by one activator or by all together.
+// Activity is a function's load, as seen by activators.
 type Activity struct {
 	Waiting     int           `json:"waiting"`
 	OldestAge   time.Duration `json:"oldestAge"`
 	HeldBytes   Bytes         `json:"heldBytes"`
 	Running     int           `json:"running"`
 	LastRequest time.Time     `json:"lastRequest"`
-	// Waking is the instance that the activator is waking; empty: none.
+	// By the activator.
 	Waking InstanceID `json:"waking,omitempty"`
-	// Failed is the reason why requests are refused; empty: they are accepted.
+	// Why requests are refused.
 	Failed string `json:"failed,omitempty"`
-	// LostNames lists the service's names that belong to another function, each with the reason.
+	// Names that belong to another function, with the reason.
 	LostNames []string `json:"lostNames,omitempty"`
-	// WrongFallbacks says of each fallback that helps nothing why.
-	WrongFallbacks []string `json:"wrongFallbacks,omitempty"`
-	// Instances holds the last report of each instance.
-	Instances []InstanceStatus `json:"instances"`
+	// Why a fallback is useless.
+	WrongFallbacks []string         `json:"wrongFallbacks,omitempty"`
+	Instances      []InstanceStatus `json:"instances"`
 }
 
-// EventUsage reports what clients have used of a function through one activator. Data: Usage.
+// EventUsage reports clients' use through one activator. Data: Usage.
 const EventUsage = "dev.rouse.function.usage.v1"
 
 // Usage counts the requests and tokens of a function's clients through one activator. It is a total, not a
@@ -307,7 +297,7 @@ type Use struct {
 // MostUses bounds the uses of one event.
 const MostUses = 1 << 10
 
-// Check validates a usage that came from outside: it returns an *[Error] or nil.
+// Check validates a usage from outside.
 func (u Usage) Check() error {
 	if u.Function == "" || u.Activator == "" || len(u.Uses) > MostUses {
 		return BadRequest("data", "want a function, an activator, and at most %d uses", MostUses)
@@ -329,7 +319,7 @@ type Requests map[string]int64
 // Plus returns the sum of r and s.
 func (r Requests) Plus(s Requests) Requests { return r.plus(s, 1) }
 
-// Minus returns r less s; amounts may be negative.
+// Minus may be negative.
 func (r Requests) Minus(s Requests) Requests { return r.plus(s, -1) }
 
 func (r Requests) plus(s Requests, times int64) Requests {
@@ -341,7 +331,7 @@ func (r Requests) plus(s Requests, times int64) Requests {
 	return sum
 }
 
-// Lack returns how much of need is missing in r; nil: nothing. Amounts of 0 in need are ignored.
+// Lack returns what r lacks of need; nil: nothing.
 func (r Requests) Lack(need Requests) Requests {
 	var lack Requests
 	for name, n := range need {
@@ -355,7 +345,7 @@ func (r Requests) Lack(need Requests) Requests {
 	return lack
 }
 
-// String formats the amounts by name: "100m cpu, 1GiB memory".
+// String is such as "100m cpu, 1GiB memory".
 func (r Requests) String() string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(r)) {

@@ -12,19 +12,19 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Accept restricts the functions of front doors elsewhere. It allows only models, annotations and options that are known to be harmless.
+// Accept restricts the functions of front doors to what is known to be harmless.
 type Accept struct {
-	// Models are model references, and prefixes of references that end in a slash. A registry of ollama:// other than
-	// the configured one counts only if its host is named. Default: [AcceptedModels].
+	// References, and prefixes that end in a slash. A registry of ollama:// other than the configured one must be
+	// named. Default: [AcceptedModels].
 	Models []string
-	// Programs lets functions run any program, with any options and environment.
+	// Any program, options and environment.
 	Programs bool
 }
 
-// AcceptedModels are references that contain neither a path nor a host chosen by the declaration.
+// AcceptedModels have neither a path nor a host of the declaration's choice.
 var AcceptedModels = []string{"pico", "hf://", "ollama://"}
 
-// Validate returns an error for the first invalid model, with the expected value.
+// Validate returns an error for the first invalid model.
 func (a Accept) Validate() error {
 	for _, m := range a.Models {
 		scheme, rest, is := strings.Cut(m, "://")
@@ -45,12 +45,12 @@ func (a Accept) models() []string {
 	return a.Models
 }
 
-// plain reports whether all parsers read a reference alike when they split it at its slashes.
+// All parsers split the reference alike.
 func plain(ref string) bool {
 	return !strings.Contains(ref, "..") && !strings.ContainsAny(ref, "%\\ \t\r\n")
 }
 
-// takes reports whether a reference equals one of the models or lies below one.
+// Equal to a model, or below one.
 func (a Accept) takes(ref string) bool {
 	return plain(ref) && slices.ContainsFunc(a.models(), func(m string) bool {
 		rest, found := strings.CutPrefix(ref, m)
@@ -64,16 +64,15 @@ func (a Accept) takes(ref string) bool {
 	})
 }
 
-// Read parses a front door's manifest as [Here] does, and returns the function with its template's annotations of
-// Rouse and of Knative's autoscalers. It returns an error for the first thing that a front door may not have here.
-// The caller checks which front door may run functions.
+// Read parses a front door's manifest as [Here]. It returns the function with its annotations, or an error for what
+// is not accepted. The caller checks which front door may run functions.
 func (a Accept) Read(name api.FunctionName, manifest, front string) (api.Function, map[string]string, error) {
 	f, err := Here(manifest, "the front door "+front, ".")
 	if err != nil {
 		return f, nil, fmt.Errorf("the manifest can't be read here: %w", err)
 	}
 	var s service
-	if err := yaml.Unmarshal([]byte(manifest), &s); err != nil { // parsed above
+	if err := yaml.Unmarshal([]byte(manifest), &s); err != nil {
 		return f, nil, fmt.Errorf("the manifest can't be read here: %w", err)
 	}
 	if f.Name != name {
@@ -102,14 +101,13 @@ func (a Accept) Read(name api.FunctionName, manifest, front string) (api.Functio
 	return f, annotations, acceptArgs(rt.Kind, rt.Args)
 }
 
-// accepted are the annotations, without rouse.dev/, that a front door's function may have. All others name programs, paths or addresses, or belong to the operator.
+// Others name programs, paths or addresses, or belong to the operator.
 var (
 	accepted = leaves("model runtime served-model-name aliases adapters memory device-memory sleep-after sleep-level suspend unload-after gone-after prewake rehearse " +
 		"hold-capacity hold-memory hold-timeout evict-sheddable start-timeout wake-timeout priority target-ttft cost variant-of fallback " +
 		"canary-tokens client-credentials prefix-cache request-timeout first-byte-timeout idle-timeout clusters remove-after regions")
 )
 
-// annotations returns the annotations of a template that a front door's function may have.
 func (a Accept) annotations(n *yaml.Node, kind string) (map[string]string, error) {
 	all := map[string]string{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -131,13 +129,12 @@ func (a Accept) annotations(n *yaml.Node, kind string) (map[string]string, error
 //go:embed harmless
 var harmless embed.FS
 
-// Harmless returns the options of a runtime that a front door's function may use: they open and run nothing, listen
-// nowhere and name no file. The value is true for options that take a value.
+// Harmless returns the options that open and run nothing, listen nowhere and name no file; true: with a value.
 func Harmless(kind string) map[string]bool {
 	known := map[string]bool{}
 	list, err := harmless.ReadFile("harmless/" + kind + ".txt")
 	if err != nil {
-		return known // this runtime has no list
+		return known
 	}
 	for line := range strings.FieldsSeq(string(list)) {
 		name, valued := strings.CutSuffix(line, "=")
@@ -146,7 +143,6 @@ func Harmless(kind string) map[string]bool {
 	return known
 }
 
-// acceptArgs returns an error for the first argument of a server that is not known to be harmless.
 func acceptArgs(kind string, args []string) error {
 	known := Harmless(kind)
 	for i := 0; i < len(args); i++ {
@@ -175,7 +171,7 @@ func nearestArgument(name string, known map[string]bool) string {
 	return "one such as " + nearestOf(name, known) + " (docs/clusters.md)"
 }
 
-// harmlessValue reports whether a value is neither a path nor a URL nor mistakable for an option.
+// No path, no URL, and not mistakable for an option.
 func harmlessValue(value string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	const digits = "0123456789"

@@ -16,7 +16,6 @@ import (
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
-// settings read a function's annotations, by name.
 type settings map[string]func(value string) error
 
 func settingsOf(f *api.Function) settings {
@@ -27,23 +26,21 @@ func settingsOf(f *api.Function) settings {
 	return s
 }
 
-// passing passes credentials to a server that is not a model server, unless an annotation says otherwise.
+// passing is for servers that are no model servers.
 func passing(f *api.Function, has func(key string) bool) {
 	if f.Runtime.Kind == api.RuntimeHTTP && !has(annotationCredentials) {
 		f.PassCredentials = true
 	}
 }
 
-// spellings maps older names of keys, Knative's and Rouse's, to the current ones. If both are present, the newer one
-// wins, as in Knative.
+// Older names of keys. The current one wins, as in Knative.
 var spellings = map[string]string{
 	"autoscaling.knative.dev/minScale": AnnotationMinScale,
 	"autoscaling.knative.dev/maxScale": AnnotationMaxScale,
 	"rouse.dev/gone-after":             AnnotationUnloadAfter,
 }
 
-// annotate applies one annotation; has reports whether another is present. It ignores annotations of Knative and
-// others, but rejects unknown keys of Knative's autoscalers.
+// Annotations of others are ignored, unknown ones of Knative's autoscalers rejected.
 func (s settings) annotate(key, value string, has func(key string) bool) error {
 	name := key
 	if newer, older := spellings[key]; older {
@@ -91,8 +88,7 @@ func fromAnnotations(f *api.Function, n *yaml.Node, src source) error {
 	return nil
 }
 
-// eachAnnotation calls see with the annotations in n, in order. Like kubectl, it rejects values that are not strings
-// and duplicate keys.
+// Like kubectl, eachAnnotation rejects values that are not strings and duplicate keys.
 func eachAnnotation(n *yaml.Node, src source, see func(key, value string) error) error {
 	if n.IsZero() || n.Tag == "!!null" {
 		return nil
@@ -103,7 +99,7 @@ func eachAnnotation(n *yaml.Node, src source, see func(key, value string) error)
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
-		if key.ShortTag() == "!!merge" { // the merged mapping's keys are not checked here
+		if key.ShortTag() == "!!merge" { // the merged keys are not checked here
 			continue
 		}
 		if seen[key.Value] {
@@ -123,9 +119,8 @@ func eachAnnotation(n *yaml.Node, src source, see func(key, value string) error)
 	return nil
 }
 
-// fromServiceAnnotations reads the annotations of the Service itself, which Knative does not copy to revisions. It
-// accepts the adapters, which override the template's, and rejects other annotations of Rouse or of Knative's
-// autoscalers.
+// Knative does not copy the Service's own annotations to revisions. The adapters override the template's; other
+// ones of Rouse or of autoscalers are errors.
 func fromServiceAnnotations(f *api.Function, n *yaml.Node, src source) error {
 	var read api.Function
 	s := settingsOf(&read)
@@ -144,7 +139,6 @@ func fromServiceAnnotations(f *api.Function, n *yaml.Node, src source) error {
 	})
 }
 
-// parsed is a field that parse reads.
 func parsed[T any](to *T, parse func(string) (T, error)) field {
 	return field{func(s string) error {
 		v, err := parse(s)
@@ -155,7 +149,7 @@ func parsed[T any](to *T, parse func(string) (T, error)) field {
 	}, shown(to)}
 }
 
-// parsedList is a field of values, separated by commas, that parse reads.
+// Separated by commas.
 func parsedList[T ~string](to *[]T, parse func(string) (T, error)) field {
 	return field{func(s string) error {
 		for one := range strings.SplitSeq(s, ",") {
@@ -181,7 +175,7 @@ func text(to *string) field {
 func size(to *api.Bytes) field {
 	return field{parsed(to, func(s string) (api.Bytes, error) {
 		b, err := api.ParseBytes(s)
-		if err == nil && b == 0 { // which would count as not set
+		if err == nil && b == 0 { // not set
 			err = fmt.Errorf("%q: want more than 0, such as 512Mi", s)
 		}
 		return b, err
@@ -231,12 +225,10 @@ func oneName(s string) (api.ModelName, error) {
 	return api.ModelName(s), nil
 }
 
-// shown formats a value as its annotation has it.
 func shown[T any](value *T) func() string {
 	return func() string { return fmt.Sprint(*value) }
 }
 
-// joined is shown for a list of names.
 func joined[T ~string](all *[]T) func() string {
 	return func() string {
 		list := make([]string, len(*all))
@@ -277,7 +269,7 @@ func (f *target) setRegions(s string) error {
 	return nil
 }
 
-// Adapters parses the value of the annotation [AnnotationAdapters]; empty: none.
+// Adapters parses the value of [AnnotationAdapters]; empty: none.
 func Adapters(s string) ([]api.Adapter, error) {
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
@@ -329,11 +321,10 @@ func (f *target) handler() string {
 	if f.Handler == nil {
 		return ""
 	}
-	list, _ := json.Marshal(f.Handler) // texts
+	list, _ := json.Marshal(f.Handler)
 	return string(list)
 }
 
-// choice is one of three values.
 func choice(to *string, a, b, c string) field {
 	return parsed(to, func(s string) (string, error) {
 		if s != a && s != b && s != c {
@@ -384,7 +375,7 @@ func (f *target) reuse() string {
 	return strconv.FormatBool(*f.Runtime.ReuseConnections)
 }
 
-// setMaxScale reads 0 as no bound, as Knative does.
+// As in Knative, 0 is no bound.
 func (f *target) setMaxScale(s string) error {
 	if err := count(0, &f.MaxScale).read(s); err != nil {
 		return err

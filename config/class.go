@@ -34,8 +34,7 @@ const (
 	AnnotationRegions     = "rouse.dev/regions"
 
 	AnnotationInject = "rouse.dev/inject"
-	// AnnotationInjected is set on a pod that received the function; its value is the function's port.
-	// AnnotationNotInjected is set on a pod that did not; its value is the reason.
+	// The function's port, or why a pod did not receive it.
 	AnnotationInjected    = "rouse.dev/injected"
 	AnnotationNotInjected = "rouse.dev/not-injected"
 )
@@ -49,19 +48,17 @@ const (
 	Class = "gpu.autoscaling.rouse.dev"
 )
 
-// Defaults of durations if a manifest sets none.
 const (
 	DefaultSleepAfter  = time.Minute
 	DefaultUnloadAfter = 15 * time.Minute
 )
 
-// IsFunction reports whether a revision is a function, by its annotations and its PodAutoscaler's. If the revision
-// names no class, Knative writes the cluster's default class there.
+// IsFunction reports whether a revision is a function. Without a class of its own, its PodAutoscaler's counts.
 func IsFunction(revision, podAutoscaler map[string]string) bool {
 	return cmp.Or(revision[AnnotationClass], podAutoscaler[AnnotationClass]) == Class
 }
 
-// Environment variables of the container that Rouse reads; an annotation of the same meaning wins.
+// Of the container; an annotation wins.
 const (
 	EnvRuntime = "ROUSE_RUNTIME"
 	EnvModel   = "ROUSE_MODEL"

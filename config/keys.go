@@ -8,20 +8,19 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Key is one annotation of the revision template: its name, its default and meaning for the documentation, and its field.
+// Key is an annotation of the revision template, with its documentation.
 type Key struct {
 	Name, Default, Doc string
 
 	field
 }
 
-// field parses and formats an annotation. The error of read says what was expected; text returns the value that sets the field again.
+// text returns the value that sets the field again.
 type field struct {
 	read func(value string) error
 	text func() string
 }
 
-// Keys of annotations that only this package reads.
 const (
 	annotationAliases         = "rouse.dev/aliases"
 	annotationAdapterRoot     = "rouse.dev/adapter-root"
@@ -36,10 +35,9 @@ const (
 	mostRemoveAfter  = 720 * time.Hour
 )
 
-// target is a function whose fields annotations set.
 type target api.Function
 
-// Keys lists all keys in the order of the documentation, with the fields of a function; docs/keys.md is generated from it.
+// Keys lists all keys in the order of docs/keys.md, which is generated from it.
 func Keys(function *api.Function) []Key {
 	f := (*target)(function)
 	return []Key{

@@ -1,14 +1,8 @@
-// Package config parses the manifests in which users declare functions.
+// Package config parses the manifests in which users declare functions: Knative Services (serving.knative.dev/v1).
+// It is strict: an unknown field, an unknown key of Rouse or of autoscalers, and a wrong type are errors with file
+// and line. In a cluster the keys come from a Knative [Revision].
 //
-// A manifest is a plain Knative Service (serving.knative.dev/v1): the same file goes to a cluster with kubectl apply
-// -f. The package reads the fields that matter to Rouse and leaves the rest to Knative. It is strict: unknown fields
-// of a Service, unknown rouse.dev/ or autoscaling.knative.dev/ keys and values of the wrong type are errors that name
-// file, line, key and the expected value.
-//
-// In a cluster the same keys come from a Knative revision: see [Revision], which reports all errors at once, and
-// [RevisionPort].
-//
-// All functions are pure apart from reading files, and safe for concurrent use.
+// All functions are safe for concurrent use.
 package config
 
 import (
@@ -35,14 +29,12 @@ const (
 	APIVersion = "serving.knative.dev/v1"
 )
 
-// Load reads every function declared in the file at path; "-" is standard input. Relative model paths are resolved
-// against the file's folder.
+// Load reads the functions of a file; "-" is standard input. Model paths are relative to its folder.
 func Load(path string) ([]api.Function, error) {
 	functions, _, err := load(path)
 	return functions, err
 }
 
-// load is [Load] with the document of each function.
 func load(path string) ([]api.Function, []*yaml.Node, error) {
 	var raw []byte
 	var err error
@@ -59,8 +51,8 @@ func load(path string) ([]api.Function, []*yaml.Node, error) {
 	return parse(raw, name, dir)
 }
 
-// Here parses the manifest of a function that was declared for clusters as if this cluster had declared it; errors
-// contain name. Relative paths are resolved against dir.
+// Here parses a function that was declared for clusters as if this one had declared it. Errors contain name; paths
+// are relative to dir.
 func Here(manifest, name, dir string) (api.Function, error) {
 	var doc yaml.Node
 	dec := yaml.NewDecoder(strings.NewReader(manifest))
@@ -80,8 +72,8 @@ func Here(manifest, name, dir string) (api.Function, error) {
 	return f, nil
 }
 
-// Parse parses the documents of a YAML or JSON stream. Errors and Origin contain name; relative model paths are
-// resolved against dir. Duplicate functions and duplicate model names are errors.
+// Parse parses a YAML or JSON stream. Errors and Origin contain name; paths are relative to dir. Duplicate
+// functions and model names are errors.
 func Parse(r io.Reader, name, dir string) ([]api.Function, error) {
 	raw, err := io.ReadAll(r)
 	if err != nil {
@@ -91,7 +83,6 @@ func Parse(r io.Reader, name, dir string) ([]api.Function, error) {
 	return functions, err
 }
 
-// parse is [Parse] with the document of each function.
 func parse(raw []byte, name, dir string) (functions []api.Function, docs []*yaml.Node, err error) {
 	dec := yaml.NewDecoder(bytes.NewReader(raw))
 	for {
@@ -121,7 +112,7 @@ func parse(raw []byte, name, dir string) (functions []api.Function, docs []*yaml
 	return functions, docs, nil
 }
 
-// notYAML adds a file's name to an error of its syntax, before the line if it has one.
+// The line comes after the name.
 func notYAML(name string, err error) error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	if line, rest, found := strings.Cut(strings.TrimPrefix(text, "line "), ": "); found && !strings.HasPrefix(text, line) {
@@ -130,9 +121,8 @@ func notYAML(name string, err error) error {
 	return fmt.Errorf("%s: not YAML: %s", name, text)
 }
 
-// CheckUnique returns an error for the first function name, or model name within a namespace, that is used twice.
-// Functions may share the model that they are variants of; nothing else of their namespace may have that name. For
-// names used in several namespaces, the activator decides.
+// CheckUnique refuses a function's name, or within a namespace a model's, that is used twice. Variants may share
+// their model's.
 func CheckUnique(functions []api.Function) error {
 	type name struct {
 		namespace string
@@ -167,7 +157,6 @@ func (s source) errorf(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s", s.name, n.Line, fmt.Sprintf(format, args...))
 }
 
-// service is the part of a Knative Service that Rouse reads.
 type service struct {
 	APIVersion string `yaml:"apiVersion"`
 	Kind       string `yaml:"kind"`
@@ -190,18 +179,17 @@ type service struct {
 	} `yaml:"spec"`
 }
 
-// timeouts are a revision's request timeouts in seconds; 0: none.
+// In seconds; 0: none.
 type timeouts struct {
 	All   int `yaml:"timeoutSeconds" json:"timeoutSeconds,omitempty"`
 	First int `yaml:"responseStartTimeoutSeconds" json:"responseStartTimeoutSeconds,omitempty"`
 	Idle  int `yaml:"idleTimeoutSeconds" json:"idleTimeoutSeconds,omitempty"`
 }
 
-// knativesTimeout is the value that Knative writes into a revision for timeoutSeconds and responseStartTimeoutSeconds
-// if they are not set (config-defaults).
+// Knative writes it into a revision without these timeouts (config-defaults).
 const knativesTimeout = 300
 
-// chosen returns t without Knative's defaults, which would cut every longer generation.
+// Knative's defaults would cut every longer generation.
 func (t timeouts) chosen() timeouts {
 	for _, p := range []*int{&t.All, &t.First} {
 		if *p == knativesTimeout {
@@ -211,7 +199,7 @@ func (t timeouts) chosen() timeouts {
 	return t
 }
 
-// bound sets the timeouts of f. As in Knative, idleTimeoutSeconds applies before the first byte too.
+// As in Knative, idleTimeoutSeconds applies before the first byte too.
 func (t timeouts) bound(f *api.Function) {
 	if t.Idle > 0 && (t.First == 0 || t.Idle < t.First) {
 		t.First = t.Idle
@@ -295,8 +283,7 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 	return f.WithDefaults(), nil
 }
 
-// ownContainer finds the function's container: the only one, or the only one with a port, as Knative requires. The
-// others are sidecars; one of them is the runtime, which the function does not start.
+// As Knative requires, ownContainer is the only one, or the only one with a port.
 func ownContainer[C any](all []C, ports func(C) int) (own C, err error) {
 	if len(all) == 1 {
 		return all[0], nil
@@ -346,8 +333,8 @@ func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error
 	return nil
 }
 
-// asCommandLine handles args that begin with "--", as a cluster needs them: there they are the function program's
-// command line. A container with a command keeps its args.
+// After "--" come the function program's own arguments, as a cluster needs them. A container with a command keeps
+// its args.
 func asCommandLine(rt *api.Runtime) {
 	if len(rt.Args) == 0 || rt.Args[0] != "--" {
 		return

@@ -14,13 +14,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// resolveModel makes a file path absolute. Model names, of Rouse or of the runtime, and references to fetch stay as
-// they are. Runtimes that load files have no names with a slash or a dot. For others, which have (org/name), a path
-// is recognized by its beginning or end.
+// Names and references to fetch stay as they are. Runtimes that load files have no names with a slash or a dot; for
+// others a path's beginning or end tells.
 func resolveModel(kind, ref, dir string) string {
 	if path, isFile := strings.CutPrefix(ref, "file://"); isFile {
 		path = fromFolder(path, dir)
-		if strings.ContainsRune(path, '#') { // a checksum, for the fetch
+		if strings.ContainsRune(path, '#') { // a checksum
 			return "file://" + path
 		}
 		return path
@@ -38,7 +37,7 @@ func resolveModel(kind, ref, dir string) string {
 	return fromFolder(ref, dir)
 }
 
-// fromFolder makes a path absolute, relative to dir; an empty one stays empty.
+// An empty path stays empty.
 func fromFolder(path, dir string) string {
 	if path == "" {
 		return ""
@@ -52,8 +51,7 @@ func fromFolder(path, dir string) string {
 	return path
 }
 
-// fromHub expands hf.co/ORG/NAME[:QUANT], a notation of other programs, to a reference to the GGUF model of that
-// quantization. Other references stay as they are.
+// hf.co/ORG/NAME[:QUANT] is a notation of other programs.
 func fromHub(ref string) string {
 	rest, is := strings.CutPrefix(strings.TrimPrefix(ref, "https://"), "hf.co/")
 	if !is {
@@ -66,8 +64,7 @@ func fromHub(ref string) string {
 	return fmt.Sprintf("hf://%s?quant=%s", repository, cmp.Or(quant, "default"))
 }
 
-// IsReference reports whether a text is a path or URL of a model rather than a name such as org/name or
-// namespace/name.
+// IsReference reports whether a text is a model's path or URL rather than a name.
 func IsReference(text string) bool {
 	if name, _ := CutName(text); name != "" {
 		return true
@@ -80,8 +77,8 @@ func IsReference(text string) bool {
 	return strings.Contains(text, "://") || strings.HasSuffix(text, ".gguf")
 }
 
-// ForModel declares a function for the model at ref: a path, a URL to fetch, or the name of a model that ships with
-// Rouse. The function's name is derived from it. "NAME=REF" sets the name; see [Named].
+// ForModel declares a function for a path, a URL to fetch or a model that ships with Rouse, and derives its name.
+// "NAME=REF" sets it.
 func ForModel(ref, origin string) (api.Function, error) {
 	if name, rest := CutName(ref); name != "" {
 		return Named(forModel(fromHub(rest), "m", origin), name)
@@ -103,8 +100,7 @@ func ForModel(ref, origin string) (api.Function, error) {
 	return f, nil
 }
 
-// CutName splits "NAME=REF". Without a name the whole text is the reference, which may contain "=" after its first
-// "/", "?" or "#".
+// CutName splits "NAME=REF". A reference may contain "=" after its first "/", "?" or "#".
 func CutName(text string) (name, ref string) {
 	name, ref, found := strings.Cut(text, "=")
 	if !found || name == "" || ref == "" || strings.ContainsAny(name, "/?#") {
@@ -113,8 +109,8 @@ func CutName(text string) (name, ref string) {
 	return name, ref
 }
 
-// Named names a function. A name that no function can have, such as qwen2.5:0.5b, becomes an alias of the model, and
-// the function's name is derived from it: qwen2-5-0-5b.
+// Named names a function. Of a name that no function can have, such as qwen2.5:0.5b, the alias is made, and the
+// name is qwen2-5-0-5b.
 func Named(f api.Function, name string) (api.Function, error) {
 	own := name
 	if api.CheckName(name) != nil {
@@ -144,8 +140,7 @@ func forModel(ref, name, origin string) api.Function {
 	}.WithDefaults()
 }
 
-// NameOf derives a function's name from a model's: Qwen2.5 is qwen2-5, 7b is m-7b, ünï is uni. Empty: the model's
-// name has no Latin letter and no digit.
+// NameOf derives a function's name from a model's: Qwen2.5 is qwen2-5, 7b is m-7b, ünï is uni. It may be empty.
 func NameOf(model string) string {
 	last := '-'
 	name := strings.Trim(strings.Map(func(r rune) rune {
@@ -153,7 +148,7 @@ func NameOf(model string) string {
 		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
 		case r >= 'A' && r <= 'Z':
 			r += 'a' - 'A'
-		case unicode.Is(unicode.Mn, r), last == '-': // combining marks, and one dash for several
+		case unicode.Is(unicode.Mn, r), last == '-':
 			return -1
 		default:
 			r = '-'

@@ -11,12 +11,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// placedFields are the container fields that a manifest for other clusters contains. The others belong to the
-// declaring cluster.
+// Other fields belong to the declaring cluster.
 var placedFields = []string{"name", "image", "args", "command", "env", "envFrom", "ports", "resources"}
 
-// Placed converts a revision with the annotation [AnnotationClusters] to the function for other clusters. It has
-// the Service's name and the manifest that they receive. What one machine could not run is an error, as in [Parse].
+// Placed converts a revision with [AnnotationClusters] to the function for other clusters, with its manifest. What
+// one machine could not run is an error.
 func Placed(r RevisionSource) (api.Function, error) {
 	var spec struct {
 		timeouts

@@ -13,11 +13,11 @@ import (
 // Manifest is a function with the YAML that declares it.
 type Manifest struct {
 	Function api.Function
-	// YAML is independent of its location: paths relative to the file's folder are absolute.
+	// Paths are absolute.
 	YAML []byte
 }
 
-// Portable is [Load] with the text of each function.
+// Portable is [Load] with texts.
 func Portable(path string) ([]Manifest, error) {
 	functions, docs, err := load(path)
 	if err != nil {
@@ -35,7 +35,6 @@ func Portable(path string) ([]Manifest, error) {
 	return all, nil
 }
 
-// whole replaces the paths in a document by the resolved ones of f.
 func whole(doc *yaml.Node, f api.Function) {
 	annotations := at(doc.Content[0], "spec", "template", "metadata", "annotations")
 	for key, path := range map[string]string{AnnotationModel: f.Runtime.Model, annotationAdapterRoot: f.Runtime.AdapterRoot} {
@@ -76,8 +75,7 @@ func at(n *yaml.Node, keys ...string) *yaml.Node {
 	return n
 }
 
-// ManifestOf returns a manifest that declares f: its annotations that differ from the defaults, command, options, environment, GPUs and
-// concurrency. It has one container.
+// ManifestOf returns a manifest of what differs from the defaults, with one container.
 func ManifestOf(f api.Function) (Manifest, error) {
 	usual := api.Function{Name: f.Name, Runtime: f.Runtime, MinScale: f.MinScale, ActivationScale: f.ActivationScale, SleepAfter: DefaultSleepAfter, UnloadAfter: DefaultUnloadAfter}.WithDefaults()
 	usual.Runtime, usual.MinScale, usual.ActivationScale = api.Runtime{}, 0, 0

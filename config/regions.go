@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// parseRegions parses a comma-separated list such as eu-west-1,eu-central-1. The result is sorted without duplicates;
-// nil: any region.
+// Sorted, without duplicates.
 func parseRegions(s string) (regions []string) {
 	for r := range strings.SplitSeq(s, ",") {
 		if r = strings.TrimSpace(r); r != "" {

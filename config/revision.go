@@ -13,17 +13,15 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// RevisionSource is the cluster's data of a Knative revision.
+// RevisionSource is a Knative revision.
 type RevisionSource struct {
 	Namespace, Name string
-	// Service is the Knative Service of the revision (its label serving.knative.dev/service); empty: none.
-	Service     string
-	Annotations map[string]string
-	// Adapters are the adapters from the Service's own annotation [AnnotationAdapters], which override the
-	// revision's; nil: none.
+	Service         string
+	Annotations     map[string]string
+	// Adapters are from the Service's own [AnnotationAdapters], which override the revision's; nil: none.
 	Adapters *[]api.Adapter
 	Spec     []byte
-	// GPUs are the cluster's extended GPU resources besides those of [GPUMakers].
+	// Besides those of [GPUMakers].
 	GPUs []string
 }
 
@@ -41,18 +39,17 @@ type revisionContainer struct {
 	} `json:"ports"`
 	Env []struct {
 		Name  string `json:"name"`
-		Value string `json:"value"` // empty also with valueFrom
+		Value string `json:"value"` // empty with valueFrom
 	} `json:"env"`
 	Resources resources `json:"resources"`
 }
 
-// resources are a container's requests and limits.
 type resources struct {
 	Requests map[string]quantity `json:"requests" yaml:"requests"`
 	Limits   map[string]quantity `json:"limits" yaml:"limits"`
 }
 
-// quantity is a Kubernetes quantity: a JSON string or number.
+// As a JSON string or number.
 type quantity string
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -65,18 +62,18 @@ func (q *quantity) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*string)(q))
 }
 
-// defaultPort is Knative's default port of a container.
+// defaultPort is Knative's.
 const defaultPort = 8080
 
-// Revision converts a Knative revision to a function: Name is namespace/revision, Service namespace/service. It does no I/O. It returns all errors in one line, in a
-// fixed order, and the function without the invalid parts. It differs from a manifest's function:
+// Revision converts a Knative revision to a function named namespace/revision. It returns all errors in one line,
+// and the function without the invalid parts. Unlike in a manifest:
 //
-//   - The container runs the function program, and its args are that program's command line. So Runtime.Command, Args and Env are empty. Only runtime, model,
-//     served name and concurrency are read of them.
+//   - The container's args are the function program's command line: Command, Args and Env are empty.
 //   - The memory and GPUs of all containers count: a sidecar may be the runtime.
-//   - The image may set what is empty in Runtime: a missing model is no error, and Runtime.Kind has no default. Paths are the container's.
-//   - timeoutSeconds and responseStartTimeoutSeconds of 300 count as not set: Knative writes them into every revision.
-//   - Any class is accepted: the caller selects revisions. autoscaling.knative.dev/initial-scale is read where pods are created.
+//   - The image may set what is empty in Runtime. Paths are the container's.
+//   - timeoutSeconds and responseStartTimeoutSeconds of 300 count as not set: Knative writes them into every
+//     revision.
+//   - Any class is accepted.
 func Revision(r RevisionSource) (api.Function, error) {
 	f := api.Function{
 		Name:        api.NewFunctionName(r.Namespace, r.Name),
@@ -120,7 +117,7 @@ func Revision(r RevisionSource) (api.Function, error) {
 	}
 	if f.Concurrency == 0 {
 		server := f.Runtime
-		server.Command, server.Args = own.Command, own.Args // the function program's own flags differ from the server's
+		server.Command, server.Args = own.Command, own.Args // the function program's own flags differ
 		for _, e := range own.Env {
 			server.Env = append(server.Env, e.Name+"="+e.Value)
 		}
@@ -132,7 +129,7 @@ func Revision(r RevisionSource) (api.Function, error) {
 	return f, wrong.of(f.Origin)
 }
 
-// RevisionPort returns the port of the revision's own container; default 8080.
+// RevisionPort returns the revision's own port.
 func RevisionPort(r RevisionSource) int {
 	_, own, err := revisionParts(r)
 	if err != nil || len(own.Ports) == 0 {
@@ -149,8 +146,7 @@ func revisionParts(r RevisionSource) (spec revisionSpec, own revisionContainer, 
 	return spec, own, err
 }
 
-// describe reads runtime, model, served name and concurrency from the container's command line and ROUSE_ variables.
-// Annotations override them. If nothing sets the concurrency, the server's own settings do.
+// Annotations override what describe reads.
 func (c revisionContainer) describe(f *api.Function) {
 	env := map[string]string{}
 	for _, e := range c.Env {
@@ -161,12 +157,12 @@ func (c revisionContainer) describe(f *api.Function) {
 	}
 	f.Runtime.Kind, f.Runtime.Model = said("runtime"), said("model")
 	f.Model = api.ModelName(said("served-model-name"))
-	if n, err := strconv.Atoi(said("concurrency")); err == nil && n > 0 { // the function program itself rejects an invalid number
+	if n, err := strconv.Atoi(said("concurrency")); err == nil && n > 0 { // else the function program rejects it
 		f.Concurrency = n
 	}
 }
 
-// add adds the requested memory and GPUs to need; its error covers all invalid ones. gpus are the GPU resources.
+// The error covers all invalid ones.
 func (r resources) add(need *api.Memory, gpus []string) error {
 	var wrong problems
 	if memory := cmp.Or(r.Requests["memory"], r.Limits["memory"]); memory != "" {
@@ -191,8 +187,7 @@ func (r resources) add(need *api.Memory, gpus []string) error {
 	return wrong.join()
 }
 
-// flagValue returns the last value of a flag on the function's command line, or "". Arguments after "--" belong to
-// the runtime.
+// The last value counts. After "--" come the runtime's arguments.
 func flagValue(args []string, flag string) (value string) {
 	for i, a := range args {
 		if a == "--" {
@@ -207,7 +202,7 @@ func flagValue(args []string, flag string) (value string) {
 	return value
 }
 
-// checkKind checks the runtime's kind, from an annotation or the container, and clears an invalid one.
+// checkKind clears an invalid kind.
 func checkKind(f *api.Function, annotated bool) error {
 	kind, place := f.Runtime.Kind, "the container's argument --runtime or environment variable "+EnvRuntime
 	if annotated {
@@ -224,7 +219,6 @@ func checkKind(f *api.Function, annotated bool) error {
 	return nil
 }
 
-// problems are errors that are reported together.
 type problems []error
 
 func (p *problems) add(err error) {
@@ -233,7 +227,7 @@ func (p *problems) add(err error) {
 	}
 }
 
-// join returns one error of one line; nil if there is none.
+// One line.
 func (p problems) join() error {
 	if len(p) < 2 {
 		return errors.Join(p...)
@@ -245,7 +239,6 @@ func (p problems) join() error {
 	return errors.New(strings.Join(texts, "; "))
 }
 
-// of joins the errors of an object.
 func (p problems) of(object string) error {
 	if len(p) == 0 {
 		return nil

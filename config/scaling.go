@@ -11,10 +11,10 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// maxCanary bounds the canary's tokens: each wake waits for them.
+// Each wake waits for the canary's tokens.
 const maxCanary = 64
 
-// idleKeys are Knative's idle times and delays, with Knative's bounds.
+// Knative's, with its bounds.
 var idleKeys = []struct {
 	key, older  string
 	least, most time.Duration
@@ -24,8 +24,7 @@ var idleKeys = []struct {
 	{"scale-to-zero-pod-retention-period", "scaleToZeroPodRetentionPeriod", 0, time.Hour},
 }
 
-// fromKnative reads the scaling annotations of Knative that together are one setting of ours. An instance sleeps
-// after the window (or our default) plus both delays without a request, unless [AnnotationSleepAfter] is set. A
+// An instance sleeps after the window (or our default) plus both delays, unless [AnnotationSleepAfter] is set. A
 // metric other than concurrency is an error.
 func fromKnative(f *api.Function, value func(key string) (string, bool)) error {
 	idle := DefaultSleepAfter
@@ -63,7 +62,7 @@ func price(s string) (float64, error) {
 	return v, nil
 }
 
-// setProviderPatch accepts a JSON object. The part that creates the pod checks its content.
+// The content is checked where the pod is created.
 func providerPatch(s string) (string, error) {
 	var patch map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(s), &patch); err != nil || patch == nil {
@@ -72,7 +71,7 @@ func providerPatch(s string) (string, error) {
 	return s, nil
 }
 
-// oneOf is a choice of two words; the second one means true.
+// on means true.
 func oneOf(to *bool, off, on string) field {
 	return field{func(s string) error {
 		if s != off && s != on {
@@ -88,7 +87,7 @@ func oneOf(to *bool, off, on string) field {
 	}}
 }
 
-// setCanaryTokens stores "0" as -1: in the field, 0 means the runtime's default.
+// In the field, 0 means the runtime's default, and -1 none.
 func (f *target) setCanaryTokens(s string) error {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 || n > maxCanary {
@@ -108,7 +107,7 @@ func (f *target) canaryTokens() string {
 	return strconv.Itoa(max(0, f.CanaryTokens))
 }
 
-// checkTogether checks combinations of fields and clears invalid ones.
+// Invalid fields are cleared.
 func checkTogether(f *api.Function) error {
 	var wrong problems
 	if f.DualPods && f.Memory.Devices < 1 {
@@ -130,7 +129,7 @@ func checkTogether(f *api.Function) error {
 	return wrong.join()
 }
 
-// boundScales lowers the scales of f that are above the largest, and returns an error for each.
+// boundScales lowers the scales above the largest.
 func boundScales(f *api.Function) (errs []error) {
 	for _, s := range []struct {
 		name string

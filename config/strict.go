@@ -12,11 +12,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// fields are the known fields of a Service down to its containers, as Knative defines them; without the check, a
-// misspelt one would be ignored silently. A nil value is not descended into.
+// fields are the known fields of a Service, as Knative defines them. A nil value is not descended into.
 type fields map[string]fields
 
-// leaves returns fields that are not descended into.
 func leaves(names string) fields {
 	f := fields{}
 	for name := range strings.FieldsSeq(names) {
@@ -25,15 +23,13 @@ func leaves(names string) fields {
 	return f
 }
 
-// with adds fields that are descended into.
 func (f fields) with(name string, of fields) fields {
 	f[name] = of
 	return f
 }
 
 var (
-	metadataFields = leaves("name generateName namespace labels annotations finalizers ownerReferences uid resourceVersion generation creationTimestamp deletionTimestamp deletionGracePeriodSeconds selfLink managedFields")
-	// envFields and the following are fields of list entries.
+	metadataFields  = leaves("name generateName namespace labels annotations finalizers ownerReferences uid resourceVersion generation creationTimestamp deletionTimestamp deletionGracePeriodSeconds selfLink managedFields")
 	envFields       = leaves("name value valueFrom")
 	portFields      = leaves("name containerPort protocol hostPort hostIP")
 	containerFields = leaves("name image args command workingDir envFrom volumeMounts volumeDevices livenessProbe readinessProbe startupProbe lifecycle securityContext imagePullPolicy terminationMessagePath terminationMessagePolicy stdin stdinOnce tty resizePolicy restartPolicy").
@@ -80,8 +76,7 @@ func checkFields(n *yaml.Node, known fields, path string, src source) error {
 	return nil
 }
 
-// nearestOf returns the known name most similar to name. It prefers names that contain what follows a slash in name,
-// then the smallest edit distance.
+// A name that contains what follows a slash in name comes first, then the smallest edit distance.
 func nearestOf[V any](name string, known map[string]V) string {
 	_, last, _ := strings.Cut(name, "/")
 	distance := func(n string) int {
@@ -96,13 +91,12 @@ func nearestOf[V any](name string, known map[string]V) string {
 
 const scalingPrefix = "autoscaling.knative.dev/"
 
-// scalingKeys are Knative's keys, in both spellings. Knative ignores others without an error.
+// In both spellings. Knative ignores others without an error.
 var scalingKeys = leaves("class metric target window min-scale minScale max-scale maxScale initial-scale initialScale activation-scale activationScale " +
 	"scale-down-delay scaleDownDelay scale-to-zero-pod-retention-period scaleToZeroPodRetentionPeriod metric-aggregation-algorithm metricAggregationAlgorithm " +
 	"target-utilization-percentage targetUtilizationPercentage target-burst-capacity targetBurstCapacity " +
 	"panic-window-percentage panicWindowPercentage panic-threshold-percentage panicThresholdPercentage")
 
-// checkScaling returns an error for an unknown key of Knative's autoscalers.
 func checkScaling(key string) error {
 	name, scaling := strings.CutPrefix(key, scalingPrefix)
 	if !scaling {
@@ -116,7 +110,7 @@ func checkScaling(key string) error {
 
 var plainResources = leaves("cpu memory ephemeral-storage")
 
-// checkResource returns an error for a resource that Kubernetes rejects as unknown; names with a domain are accepted.
+// Names with a domain are accepted.
 func checkResource(name string) error {
 	if _, known := plainResources[name]; known || strings.Contains(name, "/") || strings.HasPrefix(name, "hugepages-") {
 		return nil

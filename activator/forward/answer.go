@@ -19,26 +19,24 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// Answer is an instance's answer whose first body bytes have arrived, or which has no body.
+// Answer is an instance's answer whose first body bytes have arrived, or which has none.
 type Answer struct {
 	resp   *http.Response
 	kind   api.Stream
 	plain  bool
-	media  string        // the media type of the body, if we may read it
+	media  string        // if readable
 	from   *relay.Source // nil once closed
-	usage  *relay.Usage  // nil: not counted
-	counts bool          // as in [Call.Counts]
-	state  *relay.State  // the state of the stream; nil: not requested
+	usage  *relay.Usage
+	counts bool
+	state  *relay.State
 	header headerMemory
-	number int // of the next event, after copying
+	number int
 }
 
 const (
-	// smallBuffer is the initial size of the read buffer. An answer of known length that fits is read completely
-	// before the client sees a byte.
+	// A shorter answer of known length is read whole before the client sees a byte.
 	smallBuffer = 16 << 10
-	// maxEvent is the default of [Call.MaxEvent].
-	maxEvent = 1 << 20
+	maxEvent    = 1 << 20
 )
 
 func newAnswer(ctx context.Context, resp *http.Response, call Call, header headerMemory) *Answer {
@@ -57,12 +55,12 @@ func newAnswer(ctx context.Context, resp *http.Response, call Call, header heade
 	return a
 }
 
-// pausing reads a body, and calls paused if it pauses for longer than idle after its first byte.
+// The first byte may take any time.
 type pausing struct {
 	from   io.Reader
 	idle   time.Duration
 	paused func()
-	timer  *time.Timer // runs while a later byte is awaited; nil before the first one
+	timer  *time.Timer // nil before the first byte
 }
 
 func (p *pausing) Read(b []byte) (int, error) {
@@ -80,8 +78,6 @@ func (p *pausing) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// first reads the first bytes. It reads a short answer of known length completely, so that the client never sees one
-// that is cut.
 func (a *Answer) first() error {
 	want := 1
 	if n := a.resp.ContentLength; n > 0 && n <= smallBuffer {
@@ -94,22 +90,22 @@ func (a *Answer) first() error {
 // Status returns the HTTP status.
 func (a *Answer) Status() int { return a.resp.StatusCode }
 
-// Events reports whether the body is a readable stream of server-sent events.
+// Events reports whether the body is a readable event stream.
 func (a *Answer) Events() bool { return a.media == "text/event-stream" }
 
-// Waited returns how long the request waited for its turn at the instance.
+// Waited returns the wait for a turn at the instance.
 func (a *Answer) Waited() time.Duration {
-	ms, _ := strconv.Atoi(a.resp.Header.Get(control.HeaderQueue)) // 0 without one
+	ms, _ := strconv.Atoi(a.resp.Header.Get(control.HeaderQueue))
 	return time.Duration(ms) * time.Millisecond
 }
 
-// Lines reports whether the body is a generation in lines of JSON, as in Ollama's own API.
+// Lines reports whether the body is lines of JSON, as Ollama's.
 func (a *Answer) Lines() bool {
 	return a.resp.StatusCode == http.StatusOK && a.media == "application/x-ndjson"
 }
 
-// Header copies the answer's header to h, without the fields of the connection and the control plane. From a model
-// server's answer it copies only the fields that [control.Answered] accepts.
+// Header copies the answer's header without the connection's and the control plane's. Of a model server's it takes
+// only what [control.Answered] accepts.
 func (a *Answer) Header(h http.Header) {
 	id := h[HeaderID]
 	a.copyHeader(h, a.resp.Header)
@@ -121,7 +117,7 @@ func (a *Answer) Header(h http.Header) {
 	}
 }
 
-// Trailer returns what follows a body that was copied to its end, of the fields that [Answer.Header] copies.
+// Trailer is complete once the body was copied to its end.
 func (a *Answer) Trailer() http.Header {
 	h := http.Header{}
 	a.copyHeader(h, a.resp.Trailer)
@@ -135,19 +131,15 @@ func (a *Answer) copyHeader(to, from http.Header) {
 	relay.CopyHeader(to, from)
 }
 
-// errorLimit bounds the part of an error body that is read.
 const errorLimit = 64 << 10
 
-// error parses the answer as an error in any format: OpenAI's, SGLang's flat one, or text.
-func (a *Answer) error() *api.Error {
+// Error reads the rest of the answer as an error: OpenAI's, SGLang's flat one, or text.
+func (a *Answer) Error() *api.Error {
 	a.from.Fill(errorLimit)
 	return parseError(a.resp.StatusCode, a.from.Bytes())
 }
 
-// Error reads the rest of an unsuccessful answer as an error.
-func (a *Answer) Error() *api.Error { return a.error() }
-
-// wireError is an error body: OpenAI's inside its wrapper, or flat.
+// OpenAI's inside its wrapper, or flat.
 type wireError struct {
 	Message string          `json:"message"`
 	Type    string          `json:"type"`
@@ -167,12 +159,12 @@ func parseError(status int, raw []byte) *api.Error {
 	w := body.wireError
 	if len(body.Error) > 0 {
 		if json.Unmarshal(body.Error, &w) != nil {
-			_ = json.Unmarshal(body.Error, &w.Message) // Ollama's {"error":"text"}
+			_ = json.Unmarshal(body.Error, &w.Message) // Ollama's
 		}
 	}
 	if w.Message != "" {
 		e.Message, e.Type = w.Message, w.Type
-		_ = json.Unmarshal(w.Code, &e.Code) // a number repeats the status and is not a code
+		_ = json.Unmarshal(w.Code, &e.Code) // a number repeats the status
 		if w.Param != nil {
 			e.Param = *w.Param
 		}
@@ -183,19 +175,17 @@ func parseError(status int, raw []byte) *api.Error {
 	return e
 }
 
-// Sink is the destination of an answer: the client's connection.
+// Sink is the client's connection.
 type Sink interface {
 	io.Writer
-	// Flush sends the buffered output.
 	Flush() error
 }
 
 // ErrClient marks an error on the client's side.
 var ErrClient = errors.New("the client's connection failed")
 
-// Copy copies the body to sink. It returns nil once the answer is complete, [ErrClient] if writing to the client
-// fails, and an error that is [relay.ErrCut] if the instance's side ended too early. In an event stream or lines of
-// JSON, the last event written is then a whole one, so that the caller can append another.
+// Copy copies the body to sink. The error is [ErrClient], or [relay.ErrCut] if the instance's side ended early. The
+// last event or line written is whole.
 func (a *Answer) Copy(sink Sink) error {
 	if a.plain && len(a.from.Bytes()) == 0 {
 		if err := sink.Flush(); err != nil {
@@ -211,7 +201,7 @@ func (a *Answer) Copy(sink Sink) error {
 		}
 		return a.copyEvents(sink, api.StreamLines)
 	}
-	flush := a.resp.ContentLength < 0 // a stream of unknown format: don't delay it
+	flush := a.resp.ContentLength < 0 // of unknown format: don't delay it
 	for {
 		p := a.from.Bytes()
 		if a.usage != nil {
@@ -232,7 +222,6 @@ func (a *Answer) Copy(sink Sink) error {
 	}
 }
 
-// copyEvents is Copy for server-sent events and lines of JSON.
 func (a *Answer) copyEvents(sink Sink, kind api.Stream) error {
 	events := relay.NewEvents(a.from, kind)
 	defer func() { a.number = events.Number() }()
@@ -257,7 +246,7 @@ func (a *Answer) copyEvents(sink Sink, kind api.Stream) error {
 			if errors.Is(end, io.EOF) {
 				return nil
 			}
-			return end // it is a relay.ErrCut
+			return end
 		}
 	}
 }
@@ -277,7 +266,7 @@ func hand(sink Sink, p []byte, flush bool) error {
 	return nil
 }
 
-// Next returns the number of the event after the copied ones, if the stream numbers its events.
+// Next returns the number of the next event, if events are numbered.
 func (a *Answer) Next() int { return a.number }
 
 // Close releases the instance. If the answer was not read to its end, cancel the request's context right after.
@@ -285,7 +274,7 @@ func (a *Answer) Close() {
 	if a.from == nil {
 		return
 	}
-	_ = a.resp.Body.Close() // an error here adds nothing to those of reading
+	_ = a.resp.Body.Close()
 	a.from.Close()
 	a.from = nil
 	a.header.release()

@@ -1,22 +1,14 @@
-// Package forward sends one request to one instance and carries its answer back.
+// Package forward sends one request to one instance and carries its answer back. It never decides where, waits for
+// an instance or retries.
 //
-// It never decides where a request goes, never waits for an instance and never retries. It reports the outcome, and
-// whether the request may be sent elsewhere.
+//  1. [Client.Send] sends body, headers (but RFC 9110, 7.6.1) and the request's id.
+//  2. It waits for the first bytes of the answer. Until then a failure is a [Failure] that tells whether the
+//     runtime may have seen the request.
+//  3. [Answer.Copy] sends the rest: events and lines whole, each flushed. A stream without its end marker is cut
+//     (package relay). Buffers and large headers are charged to the client.
+//  4. [Answer.Close] releases the instance. Before the end of the answer it cancels the request there.
 //
-// The life of one attempt:
-//
-//  1. [Client.Send] sends the body, unchanged but for the model of a fallback, the headers without the ones that belong to one connection (RFC 9110,
-//     7.6.1), and the request's id.
-//  2. It waits for the first bytes of the answer's body, not only for its header. Until then the client has seen
-//     nothing, and a failure is a [Failure] that tells whether the runtime may have seen the request.
-//  3. [Answer.Copy] sends the rest to the client. Events and lines of JSON are passed on whole, and each is flushed
-//     at once. Package relay checks their end: a stream that is cut, or that ends without its end marker, is an
-//     error. Buffers for events are bounded and charged to the client, as are large headers. [relay.State] keeps the
-//     state that an instance reports of a stream, for another instance that resumes it; the client does not see it.
-//  4. [Answer.Close] releases the instance. Before the end of the answer it cancels the request there, so that the
-//     runtime stops generating.
-//
-// A Client is safe for many goroutines; an Answer belongs to one.
+// A Client is safe for concurrent use; an Answer belongs to one goroutine.
 package forward
 
 import (
@@ -43,71 +35,64 @@ type Client struct {
 	transport http.RoundTripper
 }
 
-// NewClient returns a client. transport must reach endpoints like [api.NewTransport]'s, and must not retry requests.
+// NewClient returns a client. transport must reach endpoints, and must not retry.
 func NewClient(transport http.RoundTripper) *Client { return &Client{transport: transport} }
 
-// Call is one attempt to send an inbound request, with its body and id, to the instance at Base.
+// Call is one attempt to send an inbound request to the instance at Base.
 type Call struct {
 	In   *http.Request
 	Body *inbound.Body
-	// Instead is sent in place of Body; nil: Body is sent.
+	// In place of Body.
 	Instead relay.Body
 	ID      string
 	Base    *url.URL
-	// Wait asks the instance, which is being woken, to hold the request until it is awake; see [control.HeaderWait].
+	// Wait asks an instance that is being woken to hold the request ([control.HeaderWait]).
 	Wait bool
-	// Turn is the request's place in the order of the instance's slots; zero: it is refused if none is free.
-	Turn control.Turn
-	// Tenant is the request's tenant, for the instance; empty: not sent.
+	// Turn is the place among all activators' requests; zero: refused without a free slot.
+	Turn   control.Turn
 	Tenant string
-	// Models are the models that the requests within it may name ([control.HeaderModels]); nil: all.
+	// See [control.HeaderModels].
 	Models []string
-	// Plain means that the function is no model server: clients get its answers' headers unfiltered.
+	// Plain: no model server; its headers are not filtered.
 	Plain bool
-	// Answered is called when the header has come, and [Client.Send] does not wait for more of a stream; nil: it does.
-	Answered func()
-	// Trusted means that the priority in the body counts.
-	Trusted bool
-	// Credentials passes the client's credentials on.
+	// Answered is called when the header has come; Send then does not wait for more of a stream.
+	Answered    func()
+	Trusted     bool
 	Credentials bool
-	// Kind determines how an event stream in the answer must end.
+	// How an event stream must end.
 	Kind api.Stream
-	// Idle bounds the pauses of the answer after its first byte; 0: unbounded. After such a pause Paused is called,
-	// once; it should end the call's context.
+	// Idle bounds the answer's pauses after its first byte; 0: none. Then Paused is called, once; it should end the
+	// context.
 	Idle   time.Duration
 	Paused func()
-	// MaxEvent bounds an event that is buffered until it is whole; a longer one is passed on in pieces. 0: 1 MiB.
+	// An event is buffered until it is whole. 0: 1 MiB.
 	MaxEvent api.Bytes
-	// Usage counts the tokens of the answer; nil: not counted.
-	Usage *relay.Usage
-	// Asks makes the instance report its usage ([control.HeaderUsage]). Counts means that the front door that holds
-	// the request counts too, and gets the report.
+	Usage    *relay.Usage
+	// Asks makes the instance report its usage ([control.HeaderUsage]), Counts passes the report to a front door.
 	Asks, Counts bool
-	// State collects the stream's state, for an instance that resumes it; nil: not requested.
+	// State collects the stream's state for another instance.
 	State *relay.State
-	// Passed is the kind of state that the front door holding the request asks for, and which is passed to it; empty:
-	// none.
+	// Passed is the kind of state that a front door asks for.
 	Passed string
-	// Movable means that the request is no stream and can be restarted if its instance gives way.
+	// Movable: it can be restarted if its instance gives way.
 	Movable bool
-	// Memory is charged for an answer's memory beyond a small buffer; nil: not counted.
+	// For an answer's memory beyond a small buffer.
 	Memory Memory
 }
 
-// Memory is an account of memory; see [relay.Memory].
+// Memory is an account of memory.
 type Memory = relay.Memory
 
 // Failure is an attempt that failed before the client saw a byte.
 type Failure struct {
-	// Given means that the runtime may have seen the request, which may have caused the failure.
+	// Given: the runtime may have seen the request.
 	Given bool
-	// Waited is how long the request waited for its turn at the instance.
+	// For a turn at the instance.
 	Waited time.Duration
-	// Code is the code of the refusal or failure.
-	Code string
-	// Err is the error for the client if no other instance answers.
+	Code   string
+	// For the client, if no other instance answers.
 	Err *api.Error
-	// Cause is for the operator only: it may name addresses and paths. Nil: none.
+	// For the operator only: it may name addresses and paths.
 	Cause error
 }
 
@@ -122,8 +107,8 @@ func (f *Failure) Error() string {
 // Unwrap returns Err.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Send makes one attempt. It blocks until the first bytes of the answer's body have arrived, but see [Call.Answered]. The error
-// is a *[Failure], or the cause of ctx's end.
+// Send blocks until the answer's first bytes have arrived ([Call.Answered]). The error is a *[Failure] or ctx's
+// cause.
 func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 	header := headerMemory{ctx: ctx, Memory: call.Memory}
 	resp, err := c.roundTrip(call.request(ctx), &header) //nolint:bodyclose // the Answer closes it
@@ -166,14 +151,13 @@ func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 	return a, nil
 }
 
-// charging is a transport that charges for large headers, like package localhttp's.
+// As package localhttp's.
 type charging interface {
 	RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error)
 }
 
-// headerMemory charges the memory of an answer's header, if it is large.
 type headerMemory struct {
-	Memory // nil: not counted
+	Memory
 
 	ctx     context.Context
 	charged int64
@@ -185,7 +169,7 @@ func (h *headerMemory) charge(n int64) error {
 	if h.refused = err != nil; err == nil {
 		h.charged += n
 	}
-	return err // the transport returns it
+	return err
 }
 
 func (h *headerMemory) release() {
@@ -199,27 +183,25 @@ func (c *Client) roundTrip(out *http.Request, header *headerMemory) (*http.Respo
 		return via.Transport.RoundTrip(out)
 	}
 	if t, is := c.transport.(charging); is && header.Memory != nil {
-		return t.RoundTripCharged(out, header.charge) // the transport's error
+		return t.RoundTripCharged(out, header.charge)
 	}
-	return c.transport.RoundTrip(out) // the transport's error
+	return c.transport.RoundTrip(out)
 }
 
 func (call Call) request(ctx context.Context) *http.Request {
 	in := call.In
 	h := make(http.Header, len(in.Header)+4)
 	relay.CopyHeader(h, in.Header)
-	call.ours(h)
-	if call.Instead != nil {
-		return relay.Request(ctx, in, call.Base, h, call.Instead)
+	call.Head(h)
+	body := call.Instead
+	if body == nil {
+		body = call.Body
 	}
-	return relay.Request(ctx, in, call.Base, h, call.Body)
+	return relay.Request(ctx, in, call.Base, h, body)
 }
 
-// Head turns a client's header into the header of the attempt, for a request that [Client.Send] does not send.
-func (call Call) Head(h http.Header) { call.ours(h) }
-
-// ours removes fields that are not for an instance, and adds our own.
-func (call Call) ours(h http.Header) {
+// Head makes a client's header the attempt's: it removes what is not for an instance, and adds our own fields.
+func (call Call) Head(h http.Header) {
 	if !call.Credentials {
 		for key := range h {
 			if control.Credential(key) {
@@ -262,7 +244,7 @@ func (call Call) ours(h http.Header) {
 	}
 }
 
-// Unanswered returns the failure for an error of the transport.
+// Unanswered returns the failure for a transport's error.
 func Unanswered(err error) *Failure {
 	if relay.Unreachable(err) {
 		return &Failure{Code: api.CodeUnhealthy, Cause: err, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed,
@@ -271,19 +253,18 @@ func Unanswered(err error) *Failure {
 	return broken(err)
 }
 
-// broken returns the failure of a request that the runtime may have seen.
+// The runtime may have seen the request.
 func broken(err error) *Failure {
 	return &Failure{Given: true, Code: api.CodeRuntimeFailed, Cause: err, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed,
 		"the instance failed before it answered")}
 }
 
-// failure returns the failure if the answer is an instance's refusal or a runtime's failure, otherwise nil. In
-// MLflow's envelope a refusal is inside an answer with status 200.
+// An instance's refusal or a runtime's failure. In MLflow's envelope a refusal has status 200.
 func (a *Answer) failure() *Failure {
 	status, code := a.resp.StatusCode, a.resp.Header.Get(control.HeaderRefused)
 	if failed := a.resp.Header.Get(control.HeaderFailed); failed != "" {
-		e := a.error()
-		e.Status = http.StatusBadGateway // 200 in MLflow's envelope
+		e := a.Error()
+		e.Status = http.StatusBadGateway
 		return &Failure{Given: true, Code: failed, Err: e}
 	}
 	switch {
@@ -294,7 +275,7 @@ func (a *Answer) failure() *Failure {
 	case code == "" && status != http.StatusBadGateway:
 		return nil
 	}
-	e := a.error()
+	e := a.Error()
 	if code != "" {
 		return &Failure{Code: code, Err: e, Waited: a.Waited()}
 	}
@@ -306,8 +287,7 @@ func (a *Answer) failure() *Failure {
 
 type callKey struct{}
 
-// WithCall adds a call's number, unique in the process, to ctx. All attempts of one client's request share it,
-// whatever id the client sent.
+// WithCall adds a call's number, unique in the process and equal for all attempts of a request.
 func WithCall(ctx context.Context, n uint64) context.Context {
 	return context.WithValue(ctx, callKey{}, n)
 }
@@ -318,17 +298,17 @@ func CallOf(ctx context.Context) uint64 {
 	return n
 }
 
-// Via means that a gateway, not this process, sends the request to instances, as with an endpoint picker. We tell the
-// gateway where to send it, and the gateway reports the answer. The client reads nothing before an instance answers.
+// Via means that a gateway sends the request, as with an endpoint picker. The client reads nothing before an
+// instance answers.
 type Via struct {
-	// Transport takes a request to the chosen instance, at most once.
+	// It takes the request at most once.
 	Transport http.RoundTripper
-	// Model is the requested model, overriding the body; empty: the body's.
+	// In place of the body's.
 	Model string
-	// Allows reports whether an instance may be chosen, by its host and port; nil: all may. It must not block.
+	// Allows judges instances by host and port. It must not block.
 	Allows func(host string) bool
-	// Next holds the hosts and ports of alternative instances, the best first; it is set before the request goes to
-	// Transport. Transport sets Served to the host and port of the instance that answered; empty: unknown.
+	// Next holds alternatives' hosts, set before Transport is called, which sets Served to the host that answered,
+	// if known.
 	Next   []string
 	Served string
 }
@@ -338,7 +318,7 @@ type viaKey struct{}
 // WithVia adds v to ctx.
 func WithVia(ctx context.Context, v *Via) context.Context { return context.WithValue(ctx, viaKey{}, v) }
 
-// ViaOf returns the request's Via, or nil if this process sends the request itself.
+// ViaOf returns nil if this process sends the request.
 func ViaOf(ctx context.Context) *Via {
 	v, _ := ctx.Value(viaKey{}).(*Via)
 	return v

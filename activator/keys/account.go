@@ -14,17 +14,16 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// Account is the rights and the use of one key, or of one tenant of an issuer.
+// Account is the rights and the use of a key, or of a tenant of an issuer.
 type Account struct {
-	// Name is the key's name. Tenant is its tenant; empty: for clients without a key, each address is a client of its
-	// own.
+	// Without a Tenant each address is a client of its own.
 	Name, Tenant string
 
-	id      string // equal in all activators
+	id      string
 	others  Others
-	revoked context.Context // ends with the account; its requests watch it
+	revoked context.Context
 	revoke  context.CancelFunc
-	asked   atomic.Int64 // when the account was last looked up from an issuer's tenant, in Unix nanoseconds
+	asked   atomic.Int64 // last look-up, in Unix nanoseconds
 
 	mu       sync.Mutex // guards the fields below
 	rights   apikey.Rights
@@ -32,9 +31,9 @@ type Account struct {
 	requests allowance
 	tokens   allowance
 	budget   control.Budget
-	pending  float64 // the estimates of charges that are not settled
-	running  int     // the number of requests that run here
-	theirs   int     // the number that run at other activators
+	pending  float64 // estimates that are not settled
+	running  int
+	theirs   int // at other activators
 }
 
 func newAccount(id, name, tenant string, s *Store, r apikey.Rights, expires, now time.Time) *Account {
@@ -46,7 +45,7 @@ func newAccount(id, name, tenant string, s *Store, r apikey.Rights, expires, now
 	return a
 }
 
-// set replaces the account's rights. Its use is kept.
+// The use stays.
 func (a *Account) set(r apikey.Rights, expires, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -55,11 +54,10 @@ func (a *Account) set(r apikey.Rights, expires, now time.Time) {
 	a.tokens.resize(float64(r.TokensPerMinute), now)
 }
 
-// ID returns the account's id, which is equal in all activators; [Store.Account] finds the account by it. It holds
-// only a hash of the key.
+// ID returns the account's id, equal in all activators, with only a hash of the key.
 func (a *Account) ID() string { return a.id }
 
-// Revoked returns a context that ends when the key is no longer declared.
+// Revoked returns a context that ends with the key.
 func (a *Account) Revoked() context.Context { return a.revoked }
 
 // Rights returns what the account may use.
@@ -75,8 +73,7 @@ func (a *Account) expired(now time.Time) bool {
 	return !a.expires.IsZero() && !now.Before(a.expires)
 }
 
-// idle reports whether the account is like a new one: not looked up for a while, nothing runs, here or elsewhere, and
-// its limits are unused.
+// idle reports whether the account is like a new one.
 func (a *Account) idle(now time.Time) bool {
 	if now.Sub(time.Unix(0, a.asked.Load())) < forget {
 		return false
@@ -87,28 +84,27 @@ func (a *Account) idle(now time.Time) bool {
 	return a.running == 0 && a.theirs == 0 && a.requests.full(now) && a.tokens.full(now) && a.budget[1].Tokens+a.budget[1].GPUSeconds == 0
 }
 
-// Charge is one request's charge to its account's limits.
+// Charge is a request's charge to its account.
 type Charge struct {
 	account *Account
 	tokens  float64
 	settled bool
-	told    bool // the others know of it: the account had limits when it began
+	told    bool // the others know of it
 	left    http.Header
 }
 
-// Describe sets the headers with the rest of the limits, as in OpenAI's API: x-ratelimit-limit-requests and so on. A
-// nil charge, and one without limits, sets none.
+// Describe sets OpenAI's headers with the rest of the limits, x-ratelimit-*. A nil charge sets none.
 func (c *Charge) Describe(h http.Header) {
 	if c != nil {
 		maps.Copy(h, c.left)
 	}
 }
 
-// Admit charges about so much use, of a request or a part of one. The error is a 429 with the time to retry. The charge is never
-// nil, as it describes the limits in the answer, but after an error it must not be settled or ended. If a limit is
-// nearly used up, Admit first asks the other activators, which blocks for a short time and no longer than ctx.
+// Admit charges about so much use. The error is a 429 with the time to retry; the charge then only describes the
+// limits. If a limit is nearly used up, Admit asks the other activators, which blocks shortly, at most until ctx
+// ends.
 //
-// A request whose estimate exceeds the limit of a minute is admitted if the bucket is full, and paid for afterwards.
+// A request beyond the limit of a minute is admitted if the bucket is full, and paid for afterwards.
 func (a *Account) Admit(ctx context.Context, now time.Time, u control.Use) (*Charge, *api.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -124,12 +120,11 @@ func (a *Account) Admit(ctx context.Context, now time.Time, u control.Use) (*Cha
 	return c, err
 }
 
-// charge charges a request that the limits allow as far as known here, or returns why it is not admitted. The caller
-// holds mu, which is unlocked while others are asked. told: they learn of the use.
+// The caller holds mu, which is unlocked while others are asked. told: they learn of the use.
 func (a *Account) charge(ctx context.Context, u control.Use, now time.Time, told bool) *api.Error {
 	back := control.Use{}.Minus(u)
 	sure, apart := a.sure(u, now)
-	if !sure && !apart { // the others learn of this use before they report theirs
+	if !sure && !apart { // they learn of this use before they report theirs
 		a.use(u, told)
 		a.mu.Unlock()
 		all := a.others.Ask(ctx)
@@ -153,8 +148,7 @@ func (a *Account) charge(ctx context.Context, u control.Use, now time.Time, told
 	return nil
 }
 
-// short returns an error for the limit that a request would exceed, as far as known here; nil: none. The caller holds
-// mu.
+// short returns an error for an exceeded limit, as far as known here. The caller holds mu.
 func (a *Account) short(u control.Use, now time.Time) *api.Error {
 	if n := a.running + a.theirs; a.rights.Concurrent > 0 && n+int(u.Running) > a.rights.Concurrent {
 		return api.Errorf(http.StatusTooManyRequests, CodeRateLimit, "%d requests of the key %s wait or run already, which is its limit", n, a.Name).WithRetryAfter(time.Second)
@@ -173,9 +167,7 @@ func (a *Account) short(u control.Use, now time.Time) *api.Error {
 	return a.overBudget(now)
 }
 
-// sure reports whether a request can be admitted before the others know of it. Each activator may use its part of
-// what was left when all of them knew the same. apart is as in [Others]: the part is then refilled here, too. The
-// caller holds mu.
+// sure reports whether this activator's part suffices; apart is as in [Others]. The caller holds mu.
 func (a *Account) sure(u control.Use, now time.Time) (sure, apart bool) {
 	if !a.limited() {
 		return true, false
@@ -190,13 +182,12 @@ func (a *Account) sure(u control.Use, now time.Time) (sure, apart bool) {
 		(places == 0 || u.Running <= partOf(places-float64(a.running+a.theirs), unknown.Running, n)), period > 0
 }
 
-// partOf returns one of n activators' part of what was left when all of them knew the same: left, and what was used
-// here since.
+// partOf returns one part of what was left when all knew the same: left, and what was used here since.
 func partOf(left, unknown float64, n int) float64 {
 	return (left+unknown)/float64(n) - unknown
 }
 
-// use charges a request's use to the limits, or gives it back. told: the others learn of it. The caller holds mu.
+// told: the others learn of it. The caller holds mu.
 func (a *Account) use(u control.Use, told bool) {
 	a.take(u)
 	if told {
@@ -204,7 +195,7 @@ func (a *Account) use(u control.Use, told bool) {
 	}
 }
 
-// take charges use to the limits without telling the others. The caller holds mu.
+// The others do not learn of it. The caller holds mu.
 func (a *Account) take(u control.Use) {
 	a.requests.take(u.Requests)
 	a.tokens.take(u.Tokens)
@@ -212,12 +203,12 @@ func (a *Account) take(u control.Use) {
 	a.spend(u)
 }
 
-// limited reports whether others have to know the account's use. The caller holds mu.
+// limited reports whether others have to know. The caller holds mu.
 func (a *Account) limited() bool {
 	return a.requests.limit > 0 || a.tokens.limit > 0 || a.rights.Concurrent > 0 || a.budgeted()
 }
 
-// left returns a header with the rest of the limits. The caller holds mu.
+// The caller holds mu.
 func (a *Account) left(now time.Time) http.Header {
 	if a.requests.limit == 0 && a.tokens.limit == 0 {
 		return nil
@@ -228,7 +219,7 @@ func (a *Account) left(now time.Time) http.Header {
 	return h
 }
 
-// Settle replaces the estimate of tokens with the actual use. Only the first call counts.
+// Settle replaces the estimate, once.
 func (c *Charge) Settle(used api.Tokens) {
 	a := c.account
 	a.mu.Lock()
@@ -242,7 +233,7 @@ func (c *Charge) Settle(used api.Tokens) {
 	a.pending -= c.tokens
 }
 
-// End ends the request. A request that was not settled has used no tokens.
+// End ends the request, which without Settle has used no tokens.
 func (c *Charge) End() {
 	c.Settle(0)
 	c.account.mu.Lock()
@@ -250,13 +241,12 @@ func (c *Charge) End() {
 	c.account.use(control.Use{Running: -1}, c.told)
 }
 
-// allowance is an account's rest of a limit.
 type allowance struct {
 	bucket
-	own   bucket // as if nothing were used elsewhere: another activator can't make the limit larger
-	part  bucket // of this activator, while some are apart; without a limit: none are
-	apart uint64 // the number of that time
-	// forgiven is the debt that late use would have left. What is given back pays it first.
+	own   bucket // here: others can't make the limit larger
+	part  bucket // while some are apart
+	apart uint64 // number of that time
+	// Debt that late use would have left: what is given back pays it first.
 	forgiven float64
 }
 
@@ -271,7 +261,7 @@ func (l *allowance) take(n float64) {
 	l.takeAll(n)
 }
 
-// takeAll takes n, which was used here or elsewhere.
+// Here or elsewhere.
 func (l *allowance) takeAll(n float64) {
 	if l.level >= l.limit {
 		l.forgiven = 0
@@ -281,14 +271,14 @@ func (l *allowance) takeAll(n float64) {
 	l.bucket.take(n + back)
 }
 
-// learn takes n, which was used elsewhere; late: the others have kept within their parts, so there is no debt.
+// late: the others have kept within their parts, so there is no debt.
 func (l *allowance) learn(n float64, late bool, now time.Time) {
 	l.fill(now)
 	l.own.fill(now)
 	debt := min(0, l.level)
 	l.takeAll(n)
 	switch {
-	case late: // the other one was apart too, and has used its own part
+	case late: // it has used its own part
 		l.forgiven += max(0, debt-l.level)
 		l.level = max(debt, l.level)
 	case l.part.limit > 0:
@@ -298,7 +288,7 @@ func (l *allowance) learn(n float64, late bool, now time.Time) {
 	l.level = min(l.level, l.own.level)
 }
 
-// share returns the part of one of n activators that is left.
+// share returns the rest of this activator's part.
 func (l *allowance) share(unknown float64, n int, apart uint64, now time.Time) float64 {
 	limit := l.limit / float64(n)
 	if apart == 0 || l.apart != apart || l.part.limit != limit {
@@ -313,13 +303,12 @@ func (l *allowance) share(unknown float64, n int, apart uint64, now time.Time) f
 	return rest
 }
 
-// bucket holds the allowance of one minute, and fills evenly. It can be in debt. The zero value has no limit.
+// bucket holds the allowance of a minute. It can be in debt. Zero: no limit.
 type bucket struct {
 	limit, level float64
-	at           time.Time // the time of level
+	at           time.Time
 }
 
-// resize changes the limit and keeps the use.
 func (b *bucket) resize(limit float64, now time.Time) {
 	b.fill(now)
 	used := b.limit - b.level
@@ -328,13 +317,12 @@ func (b *bucket) resize(limit float64, now time.Time) {
 }
 
 func (b *bucket) fill(now time.Time) {
-	if passed := now.Sub(b.at); passed > 0 { // a clock that goes back takes nothing away
+	if passed := now.Sub(b.at); passed > 0 { // a clock may go back
 		b.level = min(b.limit, b.level+b.limit*passed.Minutes())
 		b.at = now
 	}
 }
 
-// wait returns the time until n can be taken; 0: now.
 func (b *bucket) wait(n float64, now time.Time) time.Duration {
 	if b.limit == 0 {
 		return 0
@@ -343,7 +331,6 @@ func (b *bucket) wait(n float64, now time.Time) time.Duration {
 	return b.until(min(n, b.limit))
 }
 
-// until returns the time until the bucket reaches level.
 func (b *bucket) until(level float64) time.Duration {
 	if b.level >= level {
 		return 0
@@ -351,7 +338,6 @@ func (b *bucket) until(level float64) time.Duration {
 	return max(time.Millisecond, time.Duration((level-b.level)/b.limit*float64(time.Minute)))
 }
 
-// full reports whether nothing of the limit is used.
 func (b *bucket) full(now time.Time) bool {
 	b.fill(now)
 	return b.level >= b.limit
@@ -363,7 +349,7 @@ func (b *bucket) take(n float64) {
 	}
 }
 
-// describe sets OpenAI's headers for the limit of what: itself, the rest, and the time until it is full again.
+// describe sets OpenAI's headers for a limit.
 func (b *bucket) describe(h http.Header, what string, now time.Time) {
 	if b.limit == 0 {
 		return

@@ -10,8 +10,7 @@ import (
 
 var budgetNames = [...]string{time.DateOnly, "2006-01"}
 
-// begin begins a new day or month in b if there is one, with pending: the estimated tokens of requests that run, which are corrected when
-// they end. What was used still counts if the clock was set back.
+// begin begins a new day or month with pending: estimates of running requests. A clock set back changes nothing.
 func begin(b *control.Budget, now time.Time, pending float64) {
 	for k, layout := range budgetNames {
 		switch in := now.UTC().Format(layout); {
@@ -23,8 +22,7 @@ func begin(b *control.Budget, now time.Time, pending float64) {
 	}
 }
 
-// spend counts more use, if the account has a limit of a day or a month; a correction of an estimate may be negative. The
-// caller holds mu.
+// A correction may be negative. The caller holds mu.
 func (a *Account) spend(u control.Use) {
 	if a.budgeted() {
 		begin(&a.budget, time.Now(), a.pending)
@@ -36,7 +34,7 @@ func (a *Account) spend(u control.Use) {
 	}
 }
 
-// overBudget returns an error for the limit of a day or a month that is used up; nil: none is. The caller holds mu.
+// The caller holds mu.
 func (a *Account) overBudget(now time.Time) *api.Error {
 	b := &a.budget
 	for k, limits := range a.rights.Budgets() {
@@ -52,10 +50,10 @@ func (a *Account) overBudget(now time.Time) *api.Error {
 	return nil
 }
 
-// budgeted reports whether the account has a limit of a day or a month. The caller holds mu.
+// The caller holds mu.
 func (a *Account) budgeted() bool { return a.rights.Budgets() != [2][2]int64{} }
 
-// Spend counts GPU-seconds that the account's requests have used.
+// Spend counts GPU-seconds.
 func (a *Account) Spend(gpuSeconds float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,8 +62,8 @@ func (a *Account) Spend(gpuSeconds float64) {
 	}
 }
 
-// Budgets returns what accounts have used, by [Account.ID], in a month that has not ended: those that are no longer
-// declared, too. A nil Store has none.
+// Budgets returns what accounts, also removed ones, have used in the present month, by [Account.ID]. A nil Store
+// has none.
 func (s *Store) Budgets() map[string]control.Budget {
 	if s == nil {
 		return nil
@@ -95,7 +93,7 @@ func (s *Store) Restore(budgets map[string]control.Budget) {
 	}
 }
 
-// LearnBudget raises what an account has used of its day and month to what another activator knows.
+// LearnBudget raises an account's use to another activator's.
 func (s *Store) LearnBudget(account string, known control.Budget) {
 	if s == nil {
 		return

@@ -20,34 +20,32 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// Codes of refusals, besides those of [api].
+// Codes of refusals.
 const (
-	CodeRateLimit = "rate_limit_exceeded" // the key's limit; OpenAI's code
-	CodeNoIssuer  = "issuer_unavailable"  // the issuer that must verify the token is unreachable
+	CodeRateLimit = "rate_limit_exceeded" // OpenAI's code
+	CodeNoIssuer  = "issuer_unavailable"  // it must check the token
 )
 
-// maxTenants bounds the remembered tenants of one issuer. Unused ones are forgotten for new ones.
+// Of one issuer.
 const maxTenants = 10_000
 
-// forget is how long an idle tenant is remembered.
 const forget = time.Minute
 
-// issuer checks the tokens of one [apikey.Issuer], and holds its tenants' accounts.
 type issuer struct {
 	declared apikey.Issuer
 	client   *http.Client
 	store    *Store
 
-	ctx    context.Context // for fetching the issuer's keys; ends with the issuer
+	ctx    context.Context
 	revoke context.CancelFunc
 
 	asking   sync.Mutex // guards the fields below; held during discovery
 	verifier *oidc.IDTokenVerifier
-	failed   time.Time // when discovery failed; zero: it did not
+	failed   time.Time
 	why      error
 
-	mu       sync.Mutex          // guards the fields below, and the declared rights
-	accounts map[string]*Account // by claim
+	mu       sync.Mutex // guards the fields below, and the declared rights
+	accounts map[string]*Account
 }
 
 func newIssuer(d apikey.Issuer, s *Store) *issuer {
@@ -65,7 +63,7 @@ func newIssuer(d apikey.Issuer, s *Store) *issuer {
 	return i
 }
 
-// takes reports whether the issuer matches d, and if so gives its tenants the rights in d.
+// takes applies d's rights if the issuer matches.
 func (i *issuer) takes(d apikey.Issuer) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -81,7 +79,7 @@ func (i *issuer) takes(d apikey.Issuer) bool {
 	return true
 }
 
-// issuerOf returns the issuer that a token claims, unverified; false: it is no token.
+// false: it is no token
 func issuerOf(token string) (url string, is bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -97,11 +95,9 @@ func issuerOf(token string) (url string, is bool) {
 	return claims.Issuer, json.Unmarshal(raw, &claims) == nil && claims.Issuer != ""
 }
 
-// retryIssuer is how long an answer of an issuer is reused: each token with an unknown key would otherwise fetch the
-// issuer's keys.
+// Each token with an unknown key would fetch the issuer's keys.
 const retryIssuer = 10 * time.Second
 
-// check returns the verifier of tokens, and queries the issuer for it the first time.
 func (i *issuer) check() (*oidc.IDTokenVerifier, error) {
 	i.asking.Lock()
 	defer i.asking.Unlock()
@@ -120,7 +116,6 @@ func (i *issuer) check() (*oidc.IDTokenVerifier, error) {
 	return i.verifier, nil
 }
 
-// account verifies a token and returns its tenant's account.
 func (i *issuer) account(ctx context.Context, token string) (*Account, error) {
 	v, err := i.check()
 	if err != nil {
@@ -132,7 +127,7 @@ func (i *issuer) account(ctx context.Context, token string) (*Account, error) {
 		switch {
 		case errors.As(err, &expired):
 			return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the token has expired")
-		case strings.Contains(err.Error(), "fetching keys"): // the library has no error of its own for it
+		case strings.Contains(err.Error(), "fetching keys"): // the library has no error for it
 			return nil, unreachable(i.declared.URL)
 		}
 		return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the token is not valid here: want one of %s for the audience %s", i.declared.URL, i.declared.Audience)
@@ -148,7 +143,6 @@ func unreachable(url string) *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, CodeNoIssuer, "the issuer %s can't be reached to check the token", url).WithRetryAfter(retryIssuer)
 }
 
-// claim returns the claim of a token that names the tenant.
 func (i *issuer) claim(t *oidc.IDToken) (string, error) {
 	name := i.declared.TenantClaim
 	if name == "" || name == "sub" {
@@ -165,8 +159,7 @@ func (i *issuer) claim(t *oidc.IDToken) (string, error) {
 	return claim, apikey.ValidName(claim)
 }
 
-// of returns the account of the tenant that a claim names. No two claims share one. The error, an [api.Error], is a
-// 503: there are too many.
+// The error, a 503, means too many tenants.
 func (i *issuer) of(claim string, now time.Time) (*Account, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

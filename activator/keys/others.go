@@ -10,34 +10,31 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Others are the other activators that admit requests of the same accounts. The methods are safe for concurrent use,
-// and only Ask blocks.
+// Others are the activators that admit requests of the same accounts. Only Ask blocks.
 type Others interface {
-	// Among returns the number of activators, including this one, and the most of an account's use here that any of
-	// them does not know yet. known is false until this one has learned the use before its start. Unless apart is 0,
-	// some can't be asked, and this one may use only its part. Another number than before ends that part.
+	// Among returns the number of activators and the most of an account's use here that one does not know. known is
+	// false until the use before this one's start is known. If apart is not 0, some can't be asked: this one may
+	// use its part, until the number changes.
 	Among(account string) (n int, unknown control.Use, known bool, apart uint64)
-	// Used reports an account's use here.
 	Used(account string, u control.Use)
-	// Ask blocks until the others know the use here and theirs is known here, or until it has waited long enough or
-	// ctx ends. It reports whether what is left can be used: all have answered, or those that have not do not matter.
+	// Ask blocks until all know all use, for a short time, at most until ctx ends. It reports whether what is left
+	// can be used.
 	Ask(ctx context.Context) bool
 }
 
-// nobody is [Others] without other activators.
 type nobody struct{}
 
 func (nobody) Among(string) (int, control.Use, bool, uint64) { return 1, control.Use{}, true, 0 }
 func (nobody) Used(string, control.Use)                      {}
 func (nobody) Ask(context.Context) bool                      { return true }
 
-// An account's id, equal in all activators, is one of these and a lookup key.
+// An account's id is one of these and a lookup key.
 const (
 	ofKey    = "key"    // and the hash
 	ofIssuer = "issuer" // and the URL and the claim
 )
 
-// Among makes the store's accounts share their limits with o's. Call it before the first [Store.Load].
+// Among is called before the first [Store.Load].
 func (s *Store) Among(o Others) *Store {
 	s.others = o
 	return s
@@ -58,7 +55,7 @@ func (s *Store) each(do func(*Account)) {
 	}
 }
 
-// named returns the account with an id, or nil if it is not declared. The error is from [issuer.of].
+// nil: not declared. The error is from [issuer.of].
 func (s *Store) named(id string) (*Account, error) {
 	kind, rest, _ := strings.Cut(id, " ")
 	s.mu.Lock()
@@ -73,8 +70,7 @@ func (s *Store) named(id string) (*Account, error) {
 	return nil, nil
 }
 
-// Account finds an account by its [Account.ID]. The error is an [api.Error]: a 401 if the key is no longer declared,
-// has expired, or never existed; or an error of [issuer.of].
+// Account finds an account by its [Account.ID]. The error is an [api.Error]: a 401 or from [issuer.of].
 func (s *Store) Account(id string) (*Account, error) {
 	a, err := s.named(id)
 	switch {
@@ -90,14 +86,14 @@ func (s *Store) Account(id string) (*Account, error) {
 	return a, nil
 }
 
-// Learn records an account's use at another activator. Late use may have been refilled since: it leaves no debt. A nil
-// Store has no accounts.
+// Learn records use at another activator. Late use may have been refilled: it leaves no debt. A nil Store has no
+// accounts.
 func (s *Store) Learn(account string, u control.Use, late bool) {
 	if s == nil {
 		return
 	}
 	a, _ := s.named(account)
-	if a == nil { // without room for the account, nothing is charged
+	if a == nil { // without room nothing is charged
 		return
 	}
 	a.mu.Lock()
@@ -109,7 +105,7 @@ func (s *Store) Learn(account string, u control.Use, late bool) {
 	a.spend(u)
 }
 
-// All returns the present use of the accounts with limits, without the running requests; none for a nil Store.
+// All returns the use of accounts with limits, without running requests.
 func (s *Store) All() map[string]control.Use {
 	now, all := time.Now(), map[string]control.Use{}
 	if s == nil {

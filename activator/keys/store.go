@@ -23,18 +23,18 @@ import (
 
 // Store holds the declared accounts.
 type Store struct {
-	client  *http.Client // for issuers
+	client  *http.Client
 	others  Others
 	table   atomic.Pointer[table]
-	raw     atomic.Pointer[[]byte] // the last file applied; nil: none
-	budgets sync.Map               // what accounts had used, a [control.Budget], by their ids, when that was last asked
+	raw     atomic.Pointer[[]byte]
+	budgets sync.Map // [control.Budget] by account id
 
-	mu       sync.Mutex          // held while a file is applied; guards the fields below
-	accounts map[string]*Account // by hash
-	issuers  map[string]*issuer  // by URL
+	mu       sync.Mutex // held while a file is applied; guards the fields below
+	accounts map[string]*Account
+	issuers  map[string]*issuer
 }
 
-// table is the immutable lookup table of requests.
+// table is immutable.
 type table struct {
 	byHash    map[[sha256.Size]byte]*Account
 	anonymous *Account // nil: clients without a key are refused
@@ -43,7 +43,7 @@ type table struct {
 	objectives map[string]int
 }
 
-// NewStore returns a store that admits no one yet. client reaches issuers; nil: a default one.
+// NewStore returns a store that admits no one. client may be nil.
 func NewStore(client *http.Client) *Store {
 	if client == nil {
 		client = &http.Client{Timeout: 10 * time.Second}
@@ -53,9 +53,9 @@ func NewStore(client *http.Client) *Store {
 	return s
 }
 
-// Load applies a valid file. Requests of keys that it no longer declares end.
+// Load applies a valid file. Requests of removed keys end.
 func (s *Store) Load(f *apikey.File) {
-	s.Budgets() // accounts that begin go on from there
+	s.Budgets() // new accounts go on from there
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -114,7 +114,7 @@ func (s *Store) LoadFile(path string) error {
 	return s.take(path, raw)
 }
 
-// read reads a file, and refuses one that everybody may write: they could add keys of their own.
+// Everybody could add keys to a file that everybody may write.
 func read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o002 != 0 {
@@ -134,18 +134,18 @@ func (s *Store) take(path string, raw []byte) error {
 	return nil
 }
 
-// Take parses and applies a file's content. After an error the store is unchanged.
+// Take applies a file's content, or nothing.
 func (s *Store) Take(raw []byte) error {
 	f, err := apikey.Parse(raw)
 	if err != nil {
-		return err // the caller adds the file's name
+		return err
 	}
 	s.Load(f)
 	s.raw.Store(&raw)
 	return nil
 }
 
-// Follow applies a file whenever it changes, until ctx ends, as [disk.Follow] does.
+// Follow applies a file whenever it changes.
 func (s *Store) Follow(ctx context.Context, path string, interval time.Duration, log *slog.Logger) error {
 	var taken []byte
 	if raw := s.raw.Load(); raw != nil {
@@ -161,19 +161,16 @@ func (s *Store) Follow(ctx context.Context, path string, interval time.Duration,
 // Len returns the number of declared keys.
 func (s *Store) Len() int { return len(s.table.Load().byHash) }
 
-// Objective returns the priority of an objective. declared reports whether it exists, and some whether any objectives
-// do.
+// Objective returns a priority, whether it is declared, and whether any is.
 func (s *Store) Objective(name string) (priority int, declared, some bool) {
 	t := s.table.Load()
 	priority, declared = t.objectives[name]
 	return priority, declared, len(t.objectives) > 0
 }
 
-// Authenticate finds the account of a request. The error is an [api.Error]: a 401, or a 503 if an issuer can't be
-// reached.
-//
-// If clients without a key are admitted, a text that can't be a key counts as none: many clients send one because
-// their library requires it.
+// Authenticate finds the account of a request. The error is an [api.Error]: a 401, or a 503 for an unreachable
+// issuer. Where clients without a key are admitted, a text that can't be a key counts as none: some libraries
+// require one.
 func (s *Store) Authenticate(r *http.Request) (*Account, error) {
 	key, several := shown(r.Header)
 	if several != "" {
@@ -206,11 +203,10 @@ func (s *Store) Authenticate(r *http.Request) (*Account, error) {
 	return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the key is not known here")
 }
 
-// headers are the headers for keys besides Authorization: Anthropic's, Azure's and Google's.
+// headers for keys besides Authorization: Anthropic's, Azure's and Google's.
 var headers = [...]string{"X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
 
-// shown returns the request's key, empty: none. several names a header that is repeated: another proxy may have read
-// another of its values.
+// several names a repeated header: a proxy may have read another value.
 func shown(h http.Header) (key, several string) {
 	const bearer = "Authorization"
 	if len(h[bearer]) > 1 {
@@ -231,19 +227,19 @@ func shown(h http.Header) (key, several string) {
 	return key, ""
 }
 
-// ErrRevoked is the cause of the end of a request whose key was revoked.
+// ErrRevoked ends requests of revoked keys.
 var ErrRevoked error = api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the key of this request was revoked")
 
 var errNoClaim = errors.New("the token has no such claim")
 
-// mostAnswer bounds an issuer's discovery document and its keys, in bytes.
+// mostAnswer bounds an issuer's answers, in bytes.
 const mostAnswer = 1 << 20
 
-// answers is the transport to one issuer. For retryIssuer it repeats the last answer to a URL, or the error.
+// answers repeats an issuer's last answer to a URL, or error, for retryIssuer.
 type answers struct {
 	from http.RoundTripper
 
-	mu   sync.Mutex // guards last; held during a request to the issuer
+	mu   sync.Mutex // held during a request
 	last map[string]answer
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/activator/jobs/store"
 )
 
-// openStore opens the store of files, batches and later answers, if configured.
 func (p *process) openStore() (err error) {
 	if p.cfg.Store.At == "" {
 		return nil
@@ -32,7 +31,6 @@ func (p *process) closeStore() {
 	}
 }
 
-// newBatches creates the server of the store, if there is one.
 func (p *process) newBatches(registry *prometheus.Registry) (err error) {
 	if p.store == nil {
 		return nil
@@ -45,10 +43,8 @@ func (p *process) newBatches(registry *prometheus.Registry) (err error) {
 	return err
 }
 
-// noStore is the reason for having no store.
 const noStore = "the Deployment rouse-activator has no ROUSE_STORE"
 
-// howStored returns how a response could be stored.
 func (p *process) howStored() string {
 	if p.store == nil {
 		return noStore
@@ -56,15 +52,13 @@ func (p *process) howStored() string {
 	return jobs.NeedsKey
 }
 
-// runBatches runs the store's batches until ctx ends. It ends before requests are drained, so that its own requests
-// delay nobody.
+// runBatches ends before requests are drained: its own delay nobody.
 func (p *process) runBatches(ctx context.Context) {
 	if p.batches != nil {
 		p.batches.Run(ctx)
 	}
 }
 
-// front returns the front door, with the paths for files, batches and later answers.
 func (p *process) front() http.Handler {
 	if p.batches == nil {
 		return jobs.Without(p.core.Handler(), p.core.OwnHost, noStore)

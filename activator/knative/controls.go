@@ -16,16 +16,14 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// maxOrder bounds the body of a control request.
 const maxOrder = 1 << 20
 
-// controls serves the autoscaler and kn-rouse: an activator's paths in package api/control. Each requires the
-// cluster's token; all other paths are closed.
+// controls serves the activator's paths of package api/control, with the cluster's token.
 type controls struct {
 	core      *activator.Activator
 	share     *share.Share
 	instances *instances
-	offers    *offers // nil: nothing is offered
+	offers    *offers
 	observe   func(api.InstanceStatus)
 	failed    func(name api.FunctionName, err *api.Error)
 	clusters  func() []admin.Cluster
@@ -76,7 +74,6 @@ func (c *controls) handler() http.Handler {
 	return c.guard(r)
 }
 
-// guard admits callers with the cluster's token.
 func (c *controls) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		want := c.token.current()
@@ -94,7 +91,6 @@ func (c *controls) guard(next http.Handler) http.Handler {
 	})
 }
 
-// carryOut returns a handler that decodes a request's body and carries it out.
 func carryOut[T any](do func(ctx context.Context, order T) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var order T

@@ -13,24 +13,23 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// dispatcher sends a request to the front door, to our activator or to Knative's:
+// dispatcher serves a request:
 //
-//  1. Its host is the front door's own, as a DomainMapping writes it: the front door's, whatever its headers are.
-//     They came from outside, and would open every revision of the cluster.
-//  2. It names a revision that our activator knows: ours.
-//  3. It names one of our class that the activator does not know yet, because the informers have not called yet:
-//     ours, after tell was called.
-//  4. It names another revision, or its headers name a missing one: Knative's.
-//  5. Otherwise it is the front door's.
+//  1. To the front door's own host, as a DomainMapping writes it: at the front door, whatever its headers. They
+//     came from outside, and would open every revision.
+//  2. For a known function: ours.
+//  3. For one that informers have not reported yet: ours, after tell.
+//  4. For another revision, or a missing one in headers: Knative's.
+//  5. Otherwise at the front door.
 type dispatcher struct {
 	core   *activator.Activator
 	front  http.Handler
 	stock  http.Handler
 	isOurs func(*v1.Revision) bool
 	lookup func(namespace, name string) (*v1.Revision, error)
-	tell   func(*v1.Revision)                      // tells the activator of a revision of our class
-	named  func(api.FunctionName) api.FunctionName // the function for a revision's requests: itself, or its Service if that runs elsewhere
-	domain string                                  // the cluster's domain, such as cluster.local
+	tell   func(*v1.Revision)
+	named  func(api.FunctionName) api.FunctionName // itself, or its Service if that runs elsewhere
+	domain string                                  // such as cluster.local
 }
 
 func (d *dispatcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -64,29 +63,26 @@ func (d *dispatcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ours serves a request for one of our revisions, without the headers that the ingress added for the activator.
 func (d *dispatcher) ours(w http.ResponseWriter, r *http.Request, name api.FunctionName) {
 	clean(r)
 	d.core.ServeFunction(w, r, name)
 }
 
-// clean removes the headers between an ingress and an activator.
+// clean removes headers that are between an ingress and an activator.
 func clean(r *http.Request) {
 	for _, h := range stockactivator.RevisionHeaders {
 		r.Header.Del(h)
 	}
 }
 
-// frontDoor is the front door's own Service.
 var frontDoor = types.NamespacedName{Namespace: control.SystemNamespace, Name: control.FrontDoorName}
 
-// byHeader returns the revision from the ingress's headers. Both headers are required.
 func (d *dispatcher) byHeader(r *http.Request) (types.NamespacedName, bool) {
 	id := types.NamespacedName{Namespace: r.Header.Get(stockactivator.RevisionHeaderNamespace), Name: r.Header.Get(stockactivator.RevisionHeaderName)}
 	return id, id.Namespace != "" && id.Name != ""
 }
 
-// byHost returns the name in a host REVISION.NAMESPACE.svc.DOMAIN: a revision's, or another Service's.
+// byHost returns the name in a host NAME.NAMESPACE.svc.DOMAIN.
 func (d *dispatcher) byHost(r *http.Request) (types.NamespacedName, bool) {
 	host, _, _ := strings.Cut(r.Host, ":")
 	rest, found := strings.CutSuffix(host, ".svc."+d.domain)

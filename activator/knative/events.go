@@ -15,16 +15,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// lanes is the number of senders to the autoscaler. A slow event delays only some functions' events. Events of one
-// function stay in order.
+// A slow event delays only a lane. Events of one function stay in order.
 const lanes = 4
 
-// events sends each event to the autoscaler, and a copy to the sink, if there is one. They do not wait for each
-// other, and requests wait for neither.
 type events struct {
 	lanes  [lanes]*cloudevent.Sender
-	sink   *cloudevent.Sender // nil: none
-	watch  func(api.Event)    // nil: none; set before the first event
+	sink   *cloudevent.Sender
+	watch  func(api.Event) // set before the first event
 	scaled *scaled
 }
 

@@ -18,9 +18,8 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// elsewhere makes the process a front door of other clusters. Their functions have the names of their Services here,
-// like the cluster's own. If an agent has a Service of this cluster too, it is one more instance of the revision with
-// the most traffic.
+// elsewhere makes the process a front door of other clusters, whose functions have the names of their Services. One
+// of both is one more instance of the revision with the most traffic.
 type elsewhere struct {
 	*door.Front
 	cfg    *door.File
@@ -30,11 +29,9 @@ type elsewhere struct {
 	log    *slog.Logger
 }
 
-// followEvery is the polling interval of the clusters' file.
 const followEvery = 500 * time.Millisecond
 
-// newElsewhere listens for agents, and serves none yet. near gets the events of the cluster's own functions, and
-// transport its requests.
+// near gets the events of the cluster's own functions, transport its requests.
 func (p *process) newElsewhere(near api.Emitter, transport http.RoundTripper, registry *prometheus.Registry) (*elsewhere, error) {
 	e := &elsewhere{cfg: p.cfg.Front, log: p.log}
 	var err error
@@ -51,8 +48,7 @@ func (p *process) newElsewhere(near api.Emitter, transport http.RoundTripper, re
 	return e, nil
 }
 
-// meet sets the activator, and creates the agent that offers its agents' functions to other front doors. Those have
-// the cluster's own functions themselves.
+// meet also creates the agent for other front doors, which have the cluster's own functions themselves.
 func (e *elsewhere) meet(p *process) (err error) {
 	e.core = p.core
 	if e.cfg.Peers == nil {
@@ -73,8 +69,7 @@ func (e *elsewhere) meet(p *process) (err error) {
 	return nil
 }
 
-// run serves agents until running ends, and other front doors until joined ends. It then waits for the other front
-// doors' requests, for drain at most.
+// run serves agents until running ends, and other front doors until joined ends.
 func (e *elsewhere) run(running, joined context.Context, drain time.Duration) error {
 	var done chan error
 	if e.peers != nil {
@@ -91,14 +86,12 @@ func (e *elsewhere) run(running, joined context.Context, drain time.Duration) er
 	return err
 }
 
-// changed tells the other front doors that a function's state has changed.
 func (e *elsewhere) changed(name api.FunctionName) {
 	if e.peers != nil {
 		e.peers.Changed(name)
 	}
 }
 
-// farFunctions returns the functions of clusters elsewhere.
 func (p *process) farFunctions(name api.FunctionName) []admin.Far {
 	if p.far == nil {
 		return nil
@@ -113,7 +106,7 @@ func (p *process) clusters() []admin.Cluster {
 	return p.far.List()
 }
 
-// failed sets why a function of the cluster can't start; nil: it can.
+// nil: it can start
 func (p *process) failed(name api.FunctionName, err *api.Error) {
 	if p.far != nil {
 		p.far.FailNear(name, err)

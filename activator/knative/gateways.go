@@ -7,7 +7,6 @@ import (
 	"github.com/rouse-dev/rouse/activator/picker"
 )
 
-// gateways is the endpoint picker for gateways, and its listener.
 type gateways struct {
 	picker   *picker.Server
 	listener net.Listener
@@ -15,7 +14,6 @@ type gateways struct {
 	stop     context.CancelFunc
 }
 
-// meetGateways creates the endpoint picker, if configured, and listens. It does not serve yet.
 func (p *process) meetGateways() error {
 	if p.cfg.Picker == nil {
 		return nil
@@ -34,7 +32,7 @@ func (p *process) meetGateways() error {
 	return nil
 }
 
-// run serves gateways until stop is called and their requests have finished, or running ends.
+// run ends with running, or when requests have finished after stop.
 func (g *gateways) run(running context.Context) error {
 	defer g.stop()
 	return g.picker.Run(g.serving, running, g.listener) //nolint:wrapcheck // it says what it does

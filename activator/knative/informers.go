@@ -19,21 +19,20 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// sources are the informers that feed a watch. The informers of revisions, which are Knative's, and of the token's
-// Secret already run; the others are created here.
+// Informers of revisions and of the token's Secret already run.
 type sources struct {
 	revisions, secret cache.SharedIndexInformer
 	kube              kubernetes.Interface
 	serving           servingclient.Interface
 }
 
-// feed connects the informers and returns once all existing objects are handled. Changes are handled until ctx ends.
+// feed returns once all existing objects are handled.
 func (s sources) feed(ctx context.Context, w *watch, token *clusterToken) error {
 	pods := informers.NewSharedInformerFactoryWithOptions(s.kube, 0,
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = serving.RevisionLabelKey }),
 		informers.WithTransform(strip))
 	w.find = func(name api.FunctionName) *v1.Revision {
-		o, _, _ := s.revisions.GetStore().GetByKey(string(name)) // the store's key is the function's name
+		o, _, _ := s.revisions.GetStore().GetByKey(string(name))
 		rev, _ := o.(*v1.Revision)
 		return rev
 	}
@@ -77,7 +76,7 @@ func (s sources) feed(ctx context.Context, w *watch, token *clusterToken) error 
 	return nil
 }
 
-// strip keeps only the parts of an object that a watch reads: clusters have many objects.
+// strip keeps what a watch reads: clusters have many objects.
 func strip(object any) (any, error) {
 	kept := func(m metav1.ObjectMeta) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp}
@@ -107,7 +106,6 @@ func strip(object any) (any, error) {
 	return object, nil
 }
 
-// on returns a handler that calls there for new or changed objects, and gone for deleted ones.
 func on[T *v1.Revision | *autoscalingv1alpha1.PodAutoscaler | *v1.Route | *v1.Service | *corev1.Pod | *corev1.Namespace | *corev1.Secret](there, gone func(T)) cache.ResourceEventHandler {
 	with := func(f func(T)) func(any) {
 		return func(object any) {

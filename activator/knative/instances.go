@@ -8,16 +8,14 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// instances holds data on instances besides their states: the existing pods, and the credentials for control paths,
-// which exist only in memory. It is safe for concurrent use.
+// instances holds the pods, and credentials, which exist only in memory. It is safe for concurrent use.
 type instances struct {
 	mu     sync.Mutex // guards the fields below
 	tokens map[api.Endpoint]credential
-	heard  map[api.InstanceID]time.Time // when each last reported, or was asked
-	// pods has the address of each pod, empty before it has one. It includes pods of other classes' revisions.
+	heard  map[api.InstanceID]time.Time // last report or question
+	// Also of other classes' revisions; empty: no address yet.
 	pods map[api.FunctionName]map[api.InstanceID]string
-	// ports are the listening ports of injected functions, as reported by their pods; they may differ from the
-	// revision's port.
+	// Of injected functions, if not the revision's.
 	ports map[api.InstanceID]int
 }
 
@@ -30,14 +28,13 @@ func newInstances() *instances {
 	return &instances{tokens: map[api.Endpoint]credential{}, heard: map[api.InstanceID]time.Time{}, pods: map[api.FunctionName]map[api.InstanceID]string{}, ports: map[api.InstanceID]int{}}
 }
 
-// token returns the credential for the control paths at an endpoint; empty: unknown.
+// empty: unknown
 func (k *instances) token(at api.Endpoint) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.tokens[at].token
 }
 
-// learn handles a report, and stores or drops the credential in it.
 func (k *instances) learn(r control.InstanceReport) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -51,21 +48,19 @@ func (k *instances) learn(r control.InstanceReport) {
 	}
 }
 
-// hear records that an instance was heard from, or was asked.
 func (k *instances) hear(id api.InstanceID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.heard[id] = time.Now()
 }
 
-// lastHeard returns when an instance was last heard from; zero: never.
 func (k *instances) lastHeard(id api.InstanceID) time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.heard[id]
 }
 
-// sweep forgets the instances without a pod that were last heard from before a time.
+// sweep forgets the instances without a pod not heard since before.
 func (k *instances) sweep(before time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -82,7 +77,7 @@ func (k *instances) sweep(before time.Time) {
 	}
 }
 
-// forget drops all data on an instance. The caller holds mu.
+// The caller holds mu.
 func (k *instances) forget(id api.InstanceID) {
 	delete(k.heard, id)
 	for at, c := range k.tokens {
@@ -92,7 +87,6 @@ func (k *instances) forget(id api.InstanceID) {
 	}
 }
 
-// pod adds or updates a pod that runs or will run.
 func (k *instances) pod(name api.FunctionName, id api.InstanceID, ip string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -102,7 +96,7 @@ func (k *instances) pod(name api.FunctionName, id api.InstanceID, ip string) {
 	k.pods[name][id] = ip
 }
 
-// listens sets the listening port of a pod's function; 0: the revision's.
+// 0: the revision's
 func (k *instances) listens(id api.InstanceID, port int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -111,7 +105,6 @@ func (k *instances) listens(id api.InstanceID, port int) {
 	}
 }
 
-// port returns the listening port of a pod's function; 0: the revision's.
 func (k *instances) port(id api.InstanceID) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -129,7 +122,6 @@ func (k *instances) noPod(name api.FunctionName, id api.InstanceID) {
 	}
 }
 
-// addresses returns the addresses of a revision's pods that have one.
 func (k *instances) addresses(name api.FunctionName) map[api.InstanceID]string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

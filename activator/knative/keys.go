@@ -13,13 +13,12 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// clientKeys loads the clients' keys from the Secret [control.KeysSecret].
 type clientKeys struct {
 	store *keys.Store
 	log   *slog.Logger
 }
 
-// secret loads a Secret. One without the entry declares no keys; an invalid one changes nothing.
+// A Secret without the entry declares no keys; an invalid one changes nothing.
 func (k clientKeys) secret(s *corev1.Secret) {
 	if s.Name != control.KeysSecret {
 		return
@@ -36,7 +35,7 @@ func (k clientKeys) secret(s *corev1.Secret) {
 	k.log.Info("the keys of clients were read", "secret", control.KeysSecret, "keys", k.store.Len())
 }
 
-// deleted removes all keys: nobody may use undeclared keys.
+// Nobody may use undeclared keys.
 func (k clientKeys) deleted(s *corev1.Secret) {
 	if s.Name == control.KeysSecret {
 		k.store.Load(&apikey.File{})
@@ -44,11 +43,10 @@ func (k clientKeys) deleted(s *corev1.Secret) {
 	}
 }
 
-// followKeys returns the store of the clients' keys, or nil if keys are off. It blocks until the Secret has been
-// read.
+// followKeys returns nil if keys are off. It blocks until the Secret has been read.
 func followKeys(ctx context.Context, secret cache.SharedIndexInformer, others keys.Others, log *slog.Logger) (*keys.Store, error) {
 	if secret == nil {
-		return nil, nil // keys are off
+		return nil, nil
 	}
 	k := clientKeys{store: keys.NewStore(nil).Among(others), log: log}
 	if err := follow(ctx, secret, on(k.secret, k.deleted), "the keys of clients"); err != nil {
@@ -57,8 +55,7 @@ func followKeys(ctx context.Context, secret cache.SharedIndexInformer, others ke
 	return k.store, nil
 }
 
-// follow adds a handler to an informer that has been started, and returns once the handler has seen all. what names it
-// in errors.
+// follow returns once h has seen all of a started informer.
 func follow(ctx context.Context, informer cache.SharedIndexInformer, h cache.ResourceEventHandler, what string) error {
 	registered, err := informer.AddEventHandler(h)
 	if err != nil {

@@ -1,31 +1,19 @@
-// Package knative is a cluster's activator, with the ports, probes and metrics of Knative's own. It serves functions
-// with package activator. Revisions of other classes are served by Knative's unchanged code. Their requests come here
-// only until the changes that an earlier version made to Knative are reverted (package settings). This is the only
-// part of the activator that imports Kubernetes and Knative.
+// Package knative is a cluster's activator, with the ports, probes and metrics of Knative's own. It serves
+// functions with package activator, and others with Knative's code until an earlier version's changes are reverted
+// (package settings).
 //
-// The life of a request that reaches one of the ports:
+//  1. Probes are answered at once.
+//  2. The dispatcher finds the revision by the ingress's headers or a host REVISION.NAMESPACE.svc.DOMAIN.
+//  3. [activator.Activator.ServeFunction] sends a function's request to its port on the pod, past the queue-proxy.
+//  4. Others go to Knative's chain or to the front door.
 //
-// 1. The kubelet's probes and Knative's network probes are answered at once.
-//  2. The dispatcher finds the revision: by the headers that the ingress adds, otherwise by a host
-//     REVISION.NAMESPACE.svc.DOMAIN of an existing revision.
-//  3. For a revision of our class, [activator.Activator.ServeFunction] sends the request directly to the function's
-//     port on the pod. It passes neither the queue-proxy nor the tracing and the timeouts of Knative's chain.
-//  4. Another revision's request goes to Knative's chain.
-//  5. A request without a revision goes to the front door, [activator.Activator.Handler].
+// With [Config.Join] the process is an agent (package activator/federation/agent): it serves front doors, offers
+// each Service as one function, and holds no request.
 //
-// With [Config.Join] the process is an agent instead (package activator/federation/agent): one more activator, which
-// dials front doors and serves only their requests. It offers each Service as one function (type offers), and never
-// holds a request: the order of requests is the front door's.
+// Kubernetes has the revisions, routes and pods (watch), the autoscaler sends states, grants and failures
+// (controls), and silent instances are asked (prober).
 //
-// Package activator is fed from four sources. Revisions, routes and pods come from Kubernetes (type watch). The
-// autoscaler sends instance states, grants and failures to the control port (type controls). Finally, instances are
-// asked if requests wait and they have not reported (type prober).
-//
-// The process starts without Rouse's autoscaler: requests wait for it. It is not ready without Knative's autoscaler,
-// because revisions of other classes depend on that.
-//
-// [Run] is called once per process, from one goroutine: Knative's libraries keep their informers and telemetry in
-// global state.
+// [Run] is called once per process: Knative's libraries keep global state.
 package knative
 
 import (
@@ -47,57 +35,46 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Config is the process's configuration. PodName and PodIP are required; the other zero values have defaults.
+// Config is the process's configuration. PodName and PodIP are required.
 type Config struct {
-	// PodName and PodIP are the name and address of this pod.
 	PodName, PodIP string
-	// Autoscaler is the base URL of Rouse's autoscaler. Default [control.DefaultControlURL].
+	// Default [control.DefaultControlURL].
 	Autoscaler string
-	// MemoryLimit bounds this process's memory; 0: unbounded. See [inbound.Within].
+	// 0: unbounded; see [inbound.Within].
 	MemoryLimit api.Bytes
-	// Version is as in [activator.Config].
-	Version string
-	// Peers identifies clients and decides which to trust; the zero value trusts none.
-	Peers peer.Addresses
-	// RequireKeys means that clients need a key declared in the Secret [control.KeysSecret].
+	Version     string
+	Peers       peer.Addresses
+	// Clients need a key declared in [control.KeysSecret].
 	RequireKeys bool
-	// Access logs each request to a function; nil: none.
-	Access *slog.Logger
-	// Sink is the URL for a copy of every event; empty: none.
+	Access      *slog.Logger
+	// Sink is the URL for a copy of every event.
 	Sink string
-	// SinkOverrides is the JSON of K_CE_OVERRIDES, which is added to the copies; empty: none.
+	// From K_CE_OVERRIDES.
 	SinkOverrides string
-	// Env reads the process's environment, where OpenTelemetry's variables configure the export of wake traces; nil:
-	// no export.
+	// Env has OpenTelemetry's variables for the export of traces.
 	Env func(string) string
-	// Propagation is how long new requests are accepted after shutdown begins, because their senders may not know of
-	// it yet. Default 45 s, as in Knative.
+	// Propagation is how long new requests are accepted after shutdown begins. Default 45 s, as in Knative.
 	Propagation time.Duration
-	// Drain is how long requests may take to finish after that. Default 58 min: with Propagation it must fit into the
-	// pod's terminationGracePeriodSeconds, 3600 in the manifest.
+	// Drain bounds requests after that. Default 58 min: both must fit into terminationGracePeriodSeconds.
 	Drain time.Duration
-	// Store is the storage for files, batches, later answers and responses, in a folder for one activator at a time;
-	// an empty At: none.
+	// For one activator at a time; an empty At: none.
 	Store store.Config
-	// Join, if not nil, makes the process only an agent of front doors. It serves their requests alone, and only for
-	// functions of [config.Class].
+	// Join makes the process only an agent of front doors.
 	Join *agent.Config
-	// AcceptImages are the images by runtime of functions that front doors may create. They are created in the one
-	// namespace of the patterns in Join's Accept.
+	// By runtime, for functions of front doors.
 	AcceptImages map[string]string
-	// Front, if not nil, also makes it a front door of other clusters.
+	// Front also makes it a front door of other clusters.
 	Front *door.File
-	// Picker, if not nil, also makes it the endpoint picker of gateways.
+	// Picker also makes it an endpoint picker.
 	Picker *picker.Config
-	// Stock configures the serving of the other classes.
-	Stock StockConfig
+	Stock  StockConfig
 }
 
-// StockConfig is the configuration that Knative's activator reads from its environment.
+// StockConfig is for Knative's activator.
 type StockConfig struct {
-	// MaxIdle and MaxIdlePerHost bound idle connections to pods. Default 1000 and 100.
+	// Idle connections to pods. Default 1000 and 100.
 	MaxIdle, MaxIdlePerHost int
-	// ProbeTimeout and ProbeEvery are the timeout and interval of the probes of pods. Default 300 ms and 200 ms.
+	// Of probes of pods. Default 300 ms and 200 ms.
 	ProbeTimeout, ProbeEvery time.Duration
 }
 
@@ -112,7 +89,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns an error for the first invalid field, with the valid values.
+// Validate returns an error for the first invalid field.
 func (c Config) Validate() error {
 	switch {
 	case c.PodName == "":
@@ -136,7 +113,7 @@ func (c Config) Validate() error {
 	return err
 }
 
-// accepted returns what front doors may create; nil: nothing.
+// nil: nothing
 func (c Config) accepted() (*acceptConfig, error) {
 	if c.Join == nil || len(c.Join.Accept.Functions) == 0 {
 		if len(c.AcceptImages) > 0 {

@@ -19,11 +19,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// errNoFront is why an agent is not ready.
 var errNoFront = errors.New("no front door knows this agent yet: its log says why")
 
-// join creates the agent that offers functions to front doors, and creates functions for them if the cluster accepts
-// that.
 func (p *process) join(o *offers, services servingclient.ServicesGetter) (_ *applier, err error) {
 	deps := agent.Deps{Serve: o.serve, Functions: o.functions, Stats: o.stats, Emitter: api.EmitterFunc(o.emit), Logger: p.log}
 	var applier *applier
@@ -47,27 +44,25 @@ func (p *process) join(o *offers, services servingclient.ServicesGetter) (_ *app
 	return applier, nil
 }
 
-// offers presents the cluster to front doors: each Service is one function with the Service's name, whatever its
-// revisions. Its methods are safe for concurrent use, and do nothing on a nil *offers.
+// offers presents each Service as one function to front doors. It is safe for concurrent use, and does nothing on
+// nil.
 //
-//  1. A Service has the model and the state of its revisions that have traffic, and all of their instances.
-//  2. A front door's demand for a Service is divided among its revisions. Each waiting request is assigned at
-//     random, weighted by share, and counts as that revision's demand while it waits.
-//  3. A request goes to a revision with a free slot, weighted by share. Without one it is given back.
+//  1. A Service has the model, the state and the instances of its revisions with traffic.
+//  2. Each request that waits at a front door is assigned to a revision at random, by share, and is its demand.
+//  3. A request goes to a revision with a free slot, by share; without one it is given back.
 type offers struct {
 	core    *activator.Activator
-	out     api.Emitter // demand, to the autoscaler
+	out     api.Emitter // to the autoscaler
 	pod     string
-	changed func(service api.FunctionName) // the agent's; set before any put
+	changed func(service api.FunctionName) // set before any put
 
-	mu        sync.Mutex // guards the fields below; no other lock is taken while it is held
+	mu        sync.Mutex // guards the fields below; no other lock is taken meanwhile
 	revisions map[api.FunctionName]api.Function
 	traffic   map[api.FunctionName][]activator.Share
-	drawn     map[wanted]map[api.FunctionName]int // by revision
-	all       map[api.FunctionName][]backend      // the cached result of backends, which is not modified; nil: something has changed
+	drawn     map[wanted]map[api.FunctionName]int
+	all       map[api.FunctionName][]backend // of backends; nil: outdated
 }
 
-// wanted is a front door's demand for a Service.
 type wanted struct {
 	front   string
 	service api.FunctionName
@@ -78,7 +73,6 @@ func newOffers(core *activator.Activator, out api.Emitter, pod string) *offers {
 		traffic: map[api.FunctionName][]activator.Share{}, drawn: map[wanted]map[api.FunctionName]int{}}
 }
 
-// put adds or updates a revision.
 func (o *offers) put(f api.Function) {
 	if o == nil {
 		return
@@ -103,7 +97,7 @@ func (o *offers) remove(name api.FunctionName) {
 	}
 }
 
-// route sets the traffic of a Service; without shares it is unknown.
+// Without shares the traffic is unknown.
 func (o *offers) route(t activator.Traffic) {
 	if o == nil {
 		return
@@ -119,7 +113,6 @@ func (o *offers) route(t activator.Traffic) {
 	o.changed(t.Service)
 }
 
-// touched tells the agent that a revision's instances or requests have changed.
 func (o *offers) touched(name api.FunctionName) {
 	if o == nil {
 		return
@@ -132,14 +125,13 @@ func (o *offers) touched(name api.FunctionName) {
 	}
 }
 
-// backend is a revision that gets requests of its Service.
 type backend struct {
 	api.Function
 	percent int
 }
 
-// backends returns the revisions with traffic of each Service, the one with the most first; without any traffic the
-// newest. The caller must not modify the result.
+// backends returns the revisions with traffic of each Service, the greatest share first; without traffic the
+// newest. The result must not be modified.
 func (o *offers) backends() map[api.FunctionName][]backend {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -174,7 +166,7 @@ func (o *offers) backends() map[api.FunctionName][]backend {
 	return all
 }
 
-// functions returns the Services as functions, by name. See [agent.Deps].
+// See [agent.Deps].
 func (o *offers) functions() []api.Function {
 	all := o.backends()
 	list := make([]api.Function, 0, len(all))
@@ -194,7 +186,7 @@ func (o *offers) functions() []api.Function {
 	return list
 }
 
-// stats sums the activator's statistics of a Service's revisions. See [agent.Deps].
+// See [agent.Deps].
 func (o *offers) stats(service api.FunctionName) (sum api.Activity, ok bool) {
 	failed := 0
 	backends := o.backends()[service]
@@ -218,7 +210,7 @@ func (o *offers) stats(service api.FunctionName) (sum api.Activity, ok bool) {
 	return sum, ok
 }
 
-// serve answers a request for a Service. See [agent.Deps].
+// See [agent.Deps].
 func (o *offers) serve(w http.ResponseWriter, r *http.Request, service api.FunctionName) {
 	backends := o.backends()[service]
 	var free []backend
@@ -231,13 +223,13 @@ func (o *offers) serve(w http.ResponseWriter, r *http.Request, service api.Funct
 		free = backends
 	}
 	if len(free) == 0 {
-		o.core.ServeAtOnce(w, r, service) // it answers that the function does not exist
+		o.core.ServeAtOnce(w, r, service) // which answers that the function does not exist
 		return
 	}
 	o.core.ServeAtOnce(w, r, draw(free))
 }
 
-// draw chooses a backend at random, weighted by share.
+// By share.
 func draw(list []backend) api.FunctionName {
 	total := 0
 	for _, b := range list {
@@ -252,7 +244,6 @@ func draw(list []backend) api.FunctionName {
 	return list[0].Name
 }
 
-// emit passes a front door's demand for a Service on as demand for its revisions.
 func (o *offers) emit(e api.Event) {
 	var d api.Demand
 	if e.Type != api.EventDemand || json.Unmarshal(e.Data, &d) != nil {
@@ -270,8 +261,8 @@ func (o *offers) emit(e api.Event) {
 	}
 }
 
-// divide returns how many requests wait at a front door for each of a Service's revisions. Earlier requests keep
-// their revision, and new ones are drawn. A revision whose last request has left is included once, with 0.
+// divide returns how many requests wait for each revision. Earlier ones keep theirs, new ones are drawn. A revision
+// that has lost its last one is included once, with 0.
 func (o *offers) divide(d api.Demand, backends []backend) map[api.FunctionName]int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -287,7 +278,7 @@ func (o *offers) divide(d api.Demand, backends []backend) map[api.FunctionName]i
 	for ; sum < d.Waiting && len(backends) > 0; sum++ {
 		now[draw(backends)]++
 	}
-	for ; sum > d.Waiting; sum-- { // it is unknown which ones have left
+	for ; sum > d.Waiting; sum-- { // it is unknown which left
 		most := slices.MaxFunc(slices.Sorted(maps.Keys(now)), func(a, b api.FunctionName) int { return cmp.Compare(now[a], now[b]) })
 		now[most]--
 	}

@@ -18,13 +18,12 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// newShare creates the exchange of clients' use with the other activators.
 func (p *process) newShare(token *clusterToken) *share.Share {
 	caller := control.New(p.peers.Transport(control.NewTransport(lanes)), token.current)
 	return share.New(p.cfg.PodName, rand.Text(), false, caller, p.log)
 }
 
-// meetOthers keeps share informed of the other activators until ctx ends. It returns once they are known.
+// meetOthers tells s of the other activators until ctx ends. It returns once they are known.
 func meetOthers(ctx context.Context, kube kubernetes.Interface, self string, s *share.Share) error {
 	f := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(control.SystemNamespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "app=" + control.ActivatorName }))
@@ -35,7 +34,7 @@ func meetOthers(ctx context.Context, kube kubernetes.Interface, self string, s *
 	return follow(ctx, informer, on(look, look), "the other activators")
 }
 
-// others returns the other running activators. One that is ending still finishes its requests, and counts.
+// others returns the other running activators, also ending ones.
 func others(pods listers.PodLister, self string) (all []share.Activator) {
 	list, err := pods.List(labels.Everything())
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// meetPeers enables TLS for control traffic with the autoscaler if Knative's system-internal-tls was on when the
-// process began, as for requests. The control port accepts TLS as soon as there is a certificate. It returns once the
-// setting is known.
+// Control traffic with the autoscaler uses TLS if Knative's system-internal-tls was on when the process began; the
+// control port accepts TLS with a certificate.
 func (p *process) meetPeers(ctx context.Context) error {
 	network, err := networkConfig(ctx)
 	if err != nil {

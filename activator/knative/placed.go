@@ -22,24 +22,21 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// Marks of a Service that this package has made.
+// Marks of a Service made here.
 const (
 	labelPlaced        = "clusters.rouse.dev/placed"
-	annotationFronts   = "clusters.rouse.dev/fronts"   // JSON: the names of its front doors
-	annotationManifest = "clusters.rouse.dev/manifest" // the hash of its manifest
+	annotationFronts   = "clusters.rouse.dev/fronts"   // JSON: names
+	annotationManifest = "clusters.rouse.dev/manifest" // hash
 )
 
-// acceptConfig is an Applier's configuration.
 type acceptConfig struct {
-	// Namespace is the namespace in which all Services are created.
 	Namespace string
-	// Images are the images of the accepted runtimes.
+	// Of the accepted runtimes.
 	Images map[string]string
-	// Models are the allowed model references, as in [config.Accept].
+	// As in [config.Accept].
 	Models []string
 }
 
-// acceptNamespace returns the one namespace in patterns of functions.
 func acceptNamespace(patterns []string) (string, error) {
 	var one string
 	for _, p := range patterns {
@@ -55,7 +52,6 @@ func acceptNamespace(patterns []string) (string, error) {
 	return one, nil
 }
 
-// Validate returns an error for the first invalid field, with the valid values.
 func (c acceptConfig) Validate() error {
 	switch {
 	case c.Namespace == "" || path.Clean(c.Namespace) != c.Namespace:
@@ -71,24 +67,21 @@ func (c acceptConfig) Validate() error {
 	return config.Accept{Models: c.Models}.Validate()
 }
 
-// applier creates the functions of remote front doors as Knative Services of one namespace. It implements agent.Applier.
+// applier creates the functions of front doors as Knative Services of one namespace. It implements agent.Applier.
 //
-// It refuses whatever a cluster's operator would not run for others: a runtime without an image named by the operator, a
-// command, a handler, an environment, a sidecar, or another namespace. A Service gets its manifest's annotations,
-// resources and runtime arguments, and the marks above; it is deleted without owners. Services of others stay unchanged.
-// Each write requires the state that was read, else the object is read again. The cluster's watch reports Services
-// ([applier.See]), so that every agent of the cluster knows their owners.
+// It refuses a runtime without an image, a command, a handler, an environment, a sidecar, or another namespace. A
+// Service is deleted without owners; those of others stay unchanged. The watch reports Services ([applier.See]):
+// every agent knows their owners.
 //
-// Its methods are safe for concurrent use, and those that the cluster's watch calls do nothing on nil.
+// It is safe for concurrent use; the watch's methods do nothing on nil.
 type applier struct {
 	cfg      acceptConfig
 	services servingclient.ServiceInterface
 
 	mu     sync.Mutex
-	owners map[api.FunctionName][]string // of this package's Services, from the watch; lists are replaced, never changed
+	owners map[api.FunctionName][]string // lists are replaced, never changed
 }
 
-// newApplier returns an Applier that creates Services with a client.
 func newApplier(cfg acceptConfig, client servingclient.ServicesGetter) (*applier, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -96,7 +89,7 @@ func newApplier(cfg acceptConfig, client servingclient.ServicesGetter) (*applier
 	return &applier{cfg: cfg, services: client.Services(cfg.Namespace), owners: map[api.FunctionName][]string{}}, nil
 }
 
-// See handles a Service of the cluster, and reports whether its owners have changed.
+// See reports whether a Service's owners have changed.
 func (a *applier) See(s *v1.Service) (changed bool) {
 	if a == nil || s.Namespace != a.cfg.Namespace {
 		return false
@@ -104,7 +97,6 @@ func (a *applier) See(s *v1.Service) (changed bool) {
 	return a.note(api.NewFunctionName(s.Namespace, s.Name), ownersOf(s))
 }
 
-// Forget handles the deletion of a Service.
 func (a *applier) Forget(s *v1.Service) {
 	if a != nil {
 		a.note(api.NewFunctionName(s.Namespace, s.Name), nil)
@@ -123,14 +115,12 @@ func (a *applier) note(name api.FunctionName, owners []string) (changed bool) {
 	return changed
 }
 
-// Owners returns the front doors that own a Service.
 func (a *applier) Owners(name api.FunctionName) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.owners[name]
 }
 
-// Apply creates or updates a function for a front door.
 func (a *applier) Apply(ctx context.Context, m protocol.Manifest, front string) error {
 	want, err := a.service(m, front)
 	if err != nil {
@@ -166,7 +156,7 @@ func (a *applier) Apply(ctx context.Context, m protocol.Manifest, front string) 
 	})
 }
 
-// Remove removes a front door from a function's owners; the function is deleted with its last one.
+// The function is deleted with its last owner.
 func (a *applier) Remove(ctx context.Context, name api.FunctionName, front string) error {
 	if name.Namespace() != a.cfg.Namespace {
 		return nil
@@ -186,8 +176,7 @@ func (a *applier) Remove(ctx context.Context, name api.FunctionName, front strin
 	})
 }
 
-// change calls do with the present Service of that name, or nil, and repeats that if the object has changed
-// meanwhile.
+// do gets nil for a missing Service, and runs again if the Service has changed meanwhile.
 func (a *applier) change(ctx context.Context, name api.FunctionName, do func(is *v1.Service) error) error {
 	raced := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 	err := retry.OnError(retry.DefaultRetry, raced, func() error {
@@ -207,7 +196,7 @@ func (a *applier) change(ctx context.Context, name api.FunctionName, do func(is 
 	return a.explain(err, name)
 }
 
-// explain turns an error of the API server into one for the front door's client.
+// explain is for the front door's client.
 func (a *applier) explain(err error, name api.FunctionName) error {
 	var e *api.Error
 	switch {
@@ -223,7 +212,7 @@ func (a *applier) explain(err error, name api.FunctionName) error {
 	return fmt.Errorf("change the Service of %s: %w", name, err)
 }
 
-// ownersOf returns the front doors that a Service was made for; none: not made by this package.
+// none: not made here
 func ownersOf(s *v1.Service) (fronts []string) {
 	if s.Labels[labelPlaced] == "" || s.DeletionTimestamp != nil || json.Unmarshal([]byte(s.Annotations[annotationFronts]), &fronts) != nil {
 		return nil
@@ -231,7 +220,7 @@ func ownersOf(s *v1.Service) (fronts []string) {
 	return fronts
 }
 
-// keepMarks copies the marks of a Service's metadata, for watches that drop most of it.
+// For strip.
 func keepMarks(to *metav1.ObjectMeta, from metav1.ObjectMeta) {
 	if from.Labels[labelPlaced] == "" {
 		return
@@ -243,7 +232,6 @@ func keepMarks(to *metav1.ObjectMeta, from metav1.ObjectMeta) {
 	to.Annotations[annotationFronts] = from.Annotations[annotationFronts]
 }
 
-// markOwners records a Service's owners.
 func markOwners(s *v1.Service, owners []string) {
 	text, _ := json.Marshal(owners) // strings always marshal
 	s.Annotations[annotationFronts] = string(text)

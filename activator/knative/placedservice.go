@@ -20,10 +20,9 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// dropped are annotations for front doors only.
 var dropped = []string{config.AnnotationClusters, config.AnnotationRemoveAfter, config.AnnotationRegions}
 
-// service returns the Service for a front door's manifest, or an error for a part that is not accepted.
+// service refuses what is not accepted.
 func (a *applier) service(m protocol.Manifest, front string) (*v1.Service, error) {
 	f, annotations, err := config.Accept{Models: a.cfg.Models}.Read(m.Name, m.YAML, front)
 	if err != nil {
@@ -64,8 +63,7 @@ func (a *applier) service(m protocol.Manifest, front string) (*v1.Service, error
 	}, nil
 }
 
-// placedPod returns a function's pod: without rights in the cluster, and with the memory and devices that the manifest
-// requests.
+// placedPod has no rights in the cluster.
 func placedPod(f api.Function, kind, image string, asked corev1.ResourceRequirements) corev1.PodSpec {
 	needs := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: asked.Limits}
 	maps.Copy(needs.Requests, asked.Requests)
@@ -81,7 +79,7 @@ func placedPod(f api.Function, kind, image string, asked corev1.ResourceRequirem
 	}
 	c := corev1.Container{Image: image, Ports: []corev1.ContainerPort{{ContainerPort: 8080}}, Resources: needs, SecurityContext: confined,
 		VolumeMounts: []corev1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}}}
-	if len(f.Runtime.Args) > 0 { // after "--" come the runtime's arguments, before it the function program's own
+	if len(f.Runtime.Args) > 0 { // before "--" are the function program's own
 		c.Args = append([]string{"--"}, f.Runtime.Args...)
 	}
 	return corev1.PodSpec{AutomountServiceAccountToken: &no, Containers: []corev1.Container{c},

@@ -18,21 +18,19 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// The ports for requests, as in Knative's Service for its activator.
 const (
 	portHTTP = networking.BackendHTTPPort
 	portH2C  = networking.BackendHTTP2Port
 	portTLS  = networking.BackendHTTPSPort
 )
 
-// Limits of a connection. Ingresses bound headers to as much, or less.
+// Ingresses bound headers to as much, or less.
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
 )
 
-// newServer returns a server of the protocols in [inbound.Protocols], and of HTTP/2 with TLS.
 func newServer(addr string, h http.Handler) *http.Server {
 	p := inbound.Protocols()
 	p.SetHTTP2(true)
@@ -40,17 +38,16 @@ func newServer(addr string, h http.Handler) *http.Server {
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
 }
 
-// listenAndServe listens at the server's address and serves through the listener that wrap returns.
 func listenAndServe(s *http.Server, log *slog.Logger, wrap func(net.Listener) net.Listener) error {
 	l, err := net.Listen("tcp", s.Addr)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	return s.Serve(wrap(inbound.Bound(s, l, log))) // the caller names the server
+	return s.Serve(wrap(inbound.Bound(s, l, log)))
 }
 
-// overTLS returns the wrapper for a TLS server's listener, which checks connections as on the other ports. The server
-// can't do TLS itself: it would take the checked connection for HTTP/2 without TLS.
+// The listener checks connections as on the other ports. The server can't do TLS itself: it would take a checked
+// connection for HTTP/2 without TLS.
 func overTLS(s *http.Server, cfg *tls.Config) func(net.Listener) net.Listener {
 	cfg = cfg.Clone()
 	cfg.NextProtos = []string{"h2", "http/1.1"}
@@ -59,7 +56,7 @@ func overTLS(s *http.Server, cfg *tls.Config) func(net.Listener) net.Listener {
 	}
 }
 
-// tlsConfig returns the configuration of the TLS port, with certificates that may change while it serves.
+// Certificates may change.
 func tlsConfig(certs *certificate.CertCache) (*tls.Config, error) {
 	cfg, err := knativetls.DefaultConfigFromEnv("ACTIVATOR_")
 	if err != nil {

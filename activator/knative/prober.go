@@ -14,8 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// An instance is stale if requests for its function have waited for staleAfter and it has been silent for
-// staleSilent.
+// An instance is stale if it is silent and its function's requests have waited.
 const (
 	staleAfter   = 2 * time.Second
 	staleSilent  = 5 * time.Second
@@ -24,17 +23,14 @@ const (
 	probeAtOnce  = 16
 )
 
-// forgetAfter is when an instance without a pod is forgotten: its last report may come after the pod's deletion.
+// An instance's last report may come after its pod's deletion.
 const forgetAfter = 10 * time.Minute
 
-// prober asks stale instances for their state: those that have a pod and have not reported while requests wait for
-// them. Their report may have been lost.
+// prober asks stale instances for their state: a report may have been lost.
 //
 //  1. Each second it checks the functions with waiting requests.
-//  2. A pod whose instance has not reported, or not lately and is not awake, is asked for its state, with its known
-//     credential.
-//  3. Without a credential, or if it is refused, the instance is asked to report to the autoscaler, which needs
-//     none: the report then comes from there.
+//  2. A stale instance that is not awake is asked with its credential.
+//  3. Without a valid one it is asked to report to the autoscaler.
 type prober struct {
 	core      *activator.Activator
 	watch     *watch
@@ -60,14 +56,13 @@ func (p *prober) run(ctx context.Context) error {
 	}
 }
 
-// stale is an instance to ask.
 type stale struct {
 	id       api.InstanceID
 	function api.FunctionName
 	at       api.Endpoint
 }
 
-// probe asks all instances that are stale now, and waits for them.
+// probe waits for the answers.
 func (p *prober) probe(ctx context.Context) {
 	now := time.Now()
 	var group errgroup.Group
@@ -92,11 +87,11 @@ func (p *prober) probe(ctx context.Context) {
 			} else if at == "" {
 				at = p.watch.endpoint(name, ip)
 			}
-			p.instances.hear(id) // ask it again only after the same silence
+			p.instances.hear(id) // next time after the same silence
 			group.Go(func() error { p.ask(ctx, stale{id, name, at}); return nil })
 		}
 	}
-	_ = group.Wait() // its functions never fail
+	_ = group.Wait()
 }
 
 func (p *prober) ask(ctx context.Context, i stale) {
@@ -116,7 +111,7 @@ func (p *prober) ask(ctx context.Context, i stale) {
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, i.at.URL(control.PathReport), nil)
 	if err != nil {
-		return // an invalid address; the pod's next one counts
+		return
 	}
 	resp, err := p.http.RoundTrip(r)
 	if err != nil {

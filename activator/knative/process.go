@@ -48,16 +48,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// component is this process's name in Knative's configuration.
 const component = "activator"
 
-// The number of idle connections to each instance, and their lifetime.
+// To each instance.
 const (
 	idlePerInstance = 256
 	idleConnection  = 90 * time.Second
 )
 
-// errEnding is why the process is not ready, and the cause of its contexts' ends.
+// errEnding is also the cause of contexts' ends.
 var errEnding = errors.New("the activator is shutting down")
 
 type process struct {
@@ -67,34 +66,33 @@ type process struct {
 	events   *events
 	prober   *prober
 	traces   *waketrace.Exporter
-	stock    *stock       // nil: it is an agent
-	agent    *agent.Agent // nil: it is not an agent
-	far      *elsewhere   // nil: no clusters elsewhere
+	stock    *stock
+	agent    *agent.Agent
+	far      *elsewhere
 	share    *share.Share
-	store    *store.Store // nil: none
-	batches  *jobs.Server // of the store
-	gateways *gateways    // nil: it is no endpoint picker
-	handler  http.Handler // for the ports of requests; nil: none
+	store    *store.Store
+	batches  *jobs.Server
+	gateways *gateways
+	handler  http.Handler
 	control  http.Handler
 	peers    peertls.Identity
 	metrics  http.Handler
 	profiler *http.Server
-	ending   chan struct{} // closed by Run when shutdown begins; nothing is sent
+	ending   chan struct{} // closed when shutdown begins
 }
 
-// Run runs the activator of the cluster that kube reaches. It blocks until ctx ends and the accepted requests are
-// answered, or [Config.Drain] is over, and then returns nil. The error is why it could not start or had to stop.
+// Run blocks until ctx ends and requests are answered, or [Config.Drain] is over, and then returns nil.
 func Run(ctx context.Context, cfg Config, kube *rest.Config) error {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	// The components run on after ctx has ended, until requests are answered.
+	// Until requests are answered.
 	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(errEnding)
 	injected, informers := injection.Default.SetupInformers(running, kube)
 	injected, informers, ours := bySecret(injected, informers, cfg.RequireKeys)
-	if cfg.Join != nil { // it does not need those of Knative's own activator
+	if cfg.Join != nil { // it needs no others
 		informers = []controller.Informer{revisioninformer.Get(injected).Informer(), ours.certificate, ours.token}
 	}
 	if err := waitForCluster(ctx, injected); err != nil {
@@ -126,7 +124,7 @@ func Run(ctx context.Context, cfg Config, kube *rest.Config) error {
 	return p.serve(ctx, running, stop)
 }
 
-// waitForCluster waits up to a minute until the API server answers, and checks its version.
+// It waits up to a minute.
 func waitForCluster(ctx, injected context.Context) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, time.Second, time.Minute, true, func(context.Context) (bool, error) {
@@ -139,7 +137,7 @@ func waitForCluster(ctx, injected context.Context) error {
 	return nil
 }
 
-// setUp sets up logging, telemetry and profiling for Knative's code. shutdown flushes the telemetry.
+// shutdown flushes the telemetry.
 func setUp(injected context.Context, cfg Config) (deps stockDeps, shutdown func(), err error) {
 	logging, err := sharedmain.GetLoggingConfig(injected)
 	if err != nil {
@@ -153,20 +151,18 @@ func setUp(injected context.Context, cfg Config) (deps stockDeps, shutdown func(
 	return deps, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		// Telemetry that is lost at the end is no failure of the activator.
+		// Lost telemetry is no failure.
 		_ = meters.Shutdown(ctx)
 		_ = traces.Shutdown(ctx)
 		_ = deps.logger.Sync()
 	}, nil
 }
 
-// logger returns a logger like those of Knative's components: JSON lines on standard error, at the level of
-// config-logging.
+// As Knative's components, at the level of config-logging.
 func logger(level zap.AtomicLevel) *slog.Logger {
 	return jsonlog.New(os.Stderr, slogLevel{level})
 }
 
-// slogLevel converts a zap level to slog's.
 type slogLevel struct{ zap.AtomicLevel }
 
 // Level implements [slog.Leveler].
@@ -182,7 +178,7 @@ func (l slogLevel) Level() slog.Level {
 	return slog.LevelError
 }
 
-// build creates our activator and puts it before Knative's. It returns once both know the cluster's state.
+// build returns once both activators know the cluster's state.
 func (p *process) build(injected context.Context, deps stockDeps, ours secrets) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -231,17 +227,16 @@ func (p *process) build(injected context.Context, deps stockDeps, ours secrets) 
 	if err := from.feed(injected, w, token); err != nil {
 		return err
 	}
-	if p.stock == nil { // an agent's requests were counted at their front door
+	if p.stock == nil { // counted at their front door
 		return nil
 	}
 	return meetOthers(injected, from.kube, p.cfg.PodName, p.share)
 }
 
-// newCore creates the activator. If there are clusters elsewhere, its events and requests pass through their front
-// door.
+// With clusters elsewhere, events and requests pass through their front door.
 func (p *process) newCore(declared *keys.Store, client *control.Client, registry *prometheus.Registry) (err error) {
 	var emitter api.Emitter = p.events
-	var sight activator.Sight // nil: all instances may see all requests
+	var sight activator.Sight // nil: all may see all
 	instances := http.RoundTripper(localhttp.New(idlePerInstance, idleConnection))
 	if p.cfg.Front != nil {
 		if p.far, err = p.newElsewhere(emitter, instances, registry); err != nil {
@@ -256,8 +251,7 @@ func (p *process) newCore(declared *keys.Store, client *control.Client, registry
 	return err
 }
 
-// beforeKnative returns the handler of requests: it answers probes like Knative's activator, and dispatches the rest
-// between Knative's and ours.
+// beforeKnative answers probes like Knative's activator.
 func (p *process) beforeKnative(w *watch, revisions servinginformers.RevisionInformer, deps stockDeps) http.Handler {
 	d := &dispatcher{
 		core: p.core, front: p.front(), stock: p.stock.handler, isOurs: w.isOurs, lookup: revisionLookup(revisions.Lister()),
@@ -267,7 +261,6 @@ func (p *process) beforeKnative(w *watch, revisions servinginformers.RevisionInf
 		NextHandler: netprobe.NewHandler(&activatorhandler.ProbeHandler{NextHandler: d})}
 }
 
-// meetClusters makes the process an agent of front doors, or a front door of agents, if configured.
 func (p *process) meetClusters(w *watch, services servingv1.ServicesGetter) (err error) {
 	if p.cfg.Join != nil {
 		w.offers = newOffers(p.core, p.events, p.cfg.PodName)
@@ -282,8 +275,7 @@ func (p *process) meetClusters(w *watch, services servingv1.ServicesGetter) (err
 	return nil
 }
 
-// ready returns why the process is not ready, or nil. The state of the cluster is known before serving begins. Unlike Knative's
-// activator it is ready without Knative's autoscaler, which functions don't need.
+// Unlike Knative's activator it does not need Knative's autoscaler.
 func (p *process) ready() error {
 	select {
 	case <-p.ending:
@@ -296,7 +288,6 @@ func (p *process) ready() error {
 	return nil
 }
 
-// serve runs the components and the servers until ctx ends, then drains.
 func (p *process) serve(ctx, running context.Context, stop context.CancelCauseFunc) error {
 	var parts sync.WaitGroup
 	for _, run := range []func(context.Context) error{p.core.Run, p.prober.run, p.share.Run, p.traces.Run} {
@@ -350,7 +341,7 @@ func (p *process) serve(ctx, running context.Context, stop context.CancelCauseFu
 	return err
 }
 
-// drain waits until the senders of requests know of the shutdown, then until requests have finished.
+// drain first waits until senders know of the shutdown.
 func (p *process) drain(s servers, failed <-chan error) {
 	p.log.Info("shutting down: new requests are accepted until their senders know", "for", p.cfg.Propagation.String())
 	select {

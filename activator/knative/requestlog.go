@@ -11,7 +11,6 @@ import (
 	o11yconfigmap "knative.dev/serving/pkg/observability/configmap"
 )
 
-// updateRequestLog returns a handler that applies the ConfigMap's template to Knative's request log.
 func updateRequestLog(logger *zap.SugaredLogger, h *pkghttp.RequestLogHandler) func(*corev1.ConfigMap) {
 	return func(raw *corev1.ConfigMap) {
 		cfg, err := o11yconfigmap.Parse(raw)
@@ -29,7 +28,7 @@ func updateRequestLog(logger *zap.SugaredLogger, h *pkghttp.RequestLogHandler) f
 	}
 }
 
-// requestLogInput returns the template's input. Knative's chain has put the revision into the context.
+// Knative's chain has put the revision into the context.
 func requestLogInput(r *http.Request, resp *pkghttp.RequestLogResponse) *pkghttp.RequestLogTemplateInput {
 	rev := handler.RevisionFrom(r.Context())
 	return &pkghttp.RequestLogTemplateInput{Request: r, Response: resp, Revision: &pkghttp.RequestLogRevision{

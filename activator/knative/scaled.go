@@ -10,8 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// scaled is a transport for events that remembers which functions were scaled to 0 by an operator or a policy, from
-// the autoscaler's answers. It is safe for concurrent use.
+// scaled remembers from the autoscaler's answers which functions an operator or a policy scaled to 0. It is safe
+// for concurrent use.
 type scaled struct {
 	next http.RoundTripper
 
@@ -19,13 +19,12 @@ type scaled struct {
 	by map[api.FunctionName]scaling
 }
 
-// scaling is why a function stays at 0, and until when that counts.
 type scaling struct {
 	why   string
 	until time.Time
 }
 
-// scaledFor is how long an answer counts: while requests wait there is one a second.
+// While requests wait there is an answer each second.
 const scaledFor = 5 * time.Second
 
 // RoundTrip implements [http.RoundTripper].
@@ -40,7 +39,7 @@ func (s *scaled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// note records an answer; why is empty if the function may wake.
+// Empty: it may wake.
 func (s *scaled) note(name api.FunctionName, why string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +49,7 @@ func (s *scaled) note(name api.FunctionName, why string, now time.Time) {
 	}
 }
 
-// why returns what keeps a function from waking, empty if nothing known does.
+// empty: nothing known
 func (s *scaled) why(name api.FunctionName) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

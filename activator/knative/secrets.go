@@ -18,15 +18,13 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// secrets are the informers of our Secrets.
 type secrets struct {
 	certificate, token cache.SharedIndexInformer
-	keys               cache.SharedIndexInformer // nil: keys are off
+	keys               cache.SharedIndexInformer
 }
 
-// bySecret replaces Knative's informer, which reads all Secrets of the system namespace, with informers of one Secret
-// each. These are the certificate, which Knative's code finds in the context, the token, and the clients' keys if
-// keys are on. The activator may read no others.
+// bySecret replaces Knative's informer of all Secrets by those that the activator may read. Knative's code finds
+// the certificate in the context.
 func bySecret(injected context.Context, all []controller.Informer, requireKeys bool) (context.Context, []controller.Informer, secrets) {
 	kube := kubeclient.Get(injected)
 	every := controller.Informer(nssecretinformer.Get(injected).Informer())
@@ -42,7 +40,7 @@ func bySecret(injected context.Context, all []controller.Informer, requireKeys b
 	return injected, all, ours
 }
 
-// oneSecret is an informer of one Secret of the system namespace, with the interface that Knative's code expects.
+// Knative's code expects its interface.
 type oneSecret struct{ cache.SharedIndexInformer }
 
 func newSecret(kube kubernetes.Interface, name string) oneSecret {

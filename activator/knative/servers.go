@@ -19,11 +19,11 @@ import (
 )
 
 type servers struct {
-	requests []*http.Server // shut down when requests have finished
-	others   []*http.Server // serve until the very end: instances still wake, and metrics are read
+	requests []*http.Server
+	others   []*http.Server // until the end: instances still wake
 }
 
-// listen starts the servers. Each that fails sends to failed, which has room for all.
+// Each server that fails sends to failed, which has room for all.
 func (p *process) listen() (servers, chan error) {
 	at := func(port int, h http.Handler) *http.Server { return newServer(":"+strconv.Itoa(port), h) }
 	p.profiler.IdleTimeout = idleTimeout
@@ -70,7 +70,7 @@ func (p *process) listen() (servers, chan error) {
 	return s, failed
 }
 
-// finish accepts no new connections and blocks until all requests are answered, or ctx ends.
+// finish blocks until all requests are answered or ctx ends.
 func (s servers) finish(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, server := range s.requests {
@@ -85,8 +85,7 @@ func (s servers) close() {
 	}
 }
 
-// metricsHandler serves our metrics; Knative's chain has its own port for its metrics. /healthz reports that the
-// process is alive, /readyz whether it accepts requests.
+// Knative's chain has its own metrics port.
 func metricsHandler(registry *prometheus.Registry, ready func() error) http.Handler {
 	m := http.NewServeMux()
 	m.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))

@@ -10,32 +10,30 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// farServices is told of the cluster's own Services; the front door of other clusters implements it.
+// The front door of other clusters implements it.
 type farServices interface {
-	// Own declares a Service of this cluster, with the revision that stands for it.
+	// revision stands for the Service.
 	Own(service api.Function, revision api.FunctionName)
-	// Place declares a Service that is to run in clusters elsewhere.
+	// Place is for one that is to run elsewhere.
 	Place(service api.Function)
 	// Disown ends both.
 	Disown(service api.FunctionName)
 }
 
-// services tells a front door of clusters about the cluster's Services. A Service is described by the revision with
-// the most of its traffic, or without traffic the newest. That revision determines whether it is a function of this
-// cluster or, with [config.AnnotationClusters], is to be created elsewhere. The methods are safe for concurrent use, and
-// do nothing on nil.
+// services tells a front door about the cluster's Services, each described by its revision with the most traffic,
+// else the newest. It is safe for concurrent use, and does nothing on nil.
 type services struct {
 	far farServices
 	log *slog.Logger
 
-	mu        sync.Mutex                                      // guards the fields below, and orders the calls of far
-	revisions map[api.FunctionName]map[api.FunctionName]known // by Service
+	mu        sync.Mutex // guards the fields below, and orders the calls of far
+	revisions map[api.FunctionName]map[api.FunctionName]known
 	traffic   map[api.FunctionName]map[api.FunctionName]int
-	told      map[api.FunctionName]known            // by Service
-	away      map[api.FunctionName]api.FunctionName // the Services of revisions for clusters elsewhere
+	told      map[api.FunctionName]known
+	away      map[api.FunctionName]api.FunctionName // for clusters elsewhere
 }
 
-// known is a revision, with its function here, or its Service's function elsewhere.
+// function may be elsewhere.
 type known struct {
 	revision api.FunctionName
 	function api.Function
@@ -45,8 +43,7 @@ func newServices(far farServices, log *slog.Logger) *services {
 	return &services{far: far, log: log, revisions: map[api.FunctionName]map[api.FunctionName]known{}, traffic: map[api.FunctionName]map[api.FunctionName]int{}, told: map[api.FunctionName]known{}, away: map[api.FunctionName]api.FunctionName{}}
 }
 
-// put adds or updates a revision of a Service. f is its function here or, with Clusters set, the Service's function
-// elsewhere.
+// With Clusters set, f is the Service's function elsewhere.
 func (s *services) put(service, revision api.FunctionName, f api.Function) {
 	if s == nil {
 		return
@@ -76,7 +73,7 @@ func (s *services) remove(service, revision api.FunctionName) {
 	s.decide(service)
 }
 
-// route sets the traffic of a Service; without shares it is unknown.
+// Without shares the traffic is unknown.
 func (s *services) route(t activator.Traffic) {
 	if s == nil {
 		return
@@ -93,7 +90,7 @@ func (s *services) route(t activator.Traffic) {
 	s.decide(t.Service)
 }
 
-// elsewhere returns the function for a revision's requests: its Service's if that runs elsewhere.
+// elsewhere returns the Service of a revision that runs elsewhere.
 func (s *services) elsewhere(revision api.FunctionName) api.FunctionName {
 	if s == nil {
 		return revision
@@ -103,7 +100,7 @@ func (s *services) elsewhere(revision api.FunctionName) api.FunctionName {
 	return cmp.Or(s.away[revision], revision)
 }
 
-// decide tells the front door of a Service if its description has changed. The caller holds mu.
+// The caller holds mu.
 func (s *services) decide(service api.FunctionName) {
 	var now known
 	shares := s.traffic[service]
@@ -131,7 +128,6 @@ func (s *services) decide(service api.FunctionName) {
 	}
 }
 
-// asService returns a revision's function under the name of its Service.
 func asService(f api.Function, service api.FunctionName) api.Function {
 	f.Name, f.Service = service, ""
 	return f

@@ -33,18 +33,15 @@ import (
 	o11yconfigmap "knative.dev/serving/pkg/observability/configmap"
 )
 
-// stock serves revisions of other classes with the parts of Knative's activator, assembled as in Knative's own
-// program.
+// stock is Knative's activator, assembled as in its own program, for other classes.
 type stock struct {
-	// handler serves requests that are not ours.
 	handler http.Handler
-	// certs are the certificates of the TLS port; nil: Knative's system-internal-tls is off.
+	// nil: Knative's system-internal-tls is off
 	certs *certificate.CertCache
 
 	link *websocket.ManagedConnection // to Knative's autoscaler
 }
 
-// stockDeps are the dependencies of Knative's activator that its main program creates.
 type stockDeps struct {
 	logger *zap.SugaredLogger
 	level  zap.AtomicLevel
@@ -53,8 +50,7 @@ type stockDeps struct {
 	pprof  *k8sruntime.ProfilingServer
 }
 
-// newStock starts Knative's activator, without its servers. ctx comes from Knative's injection, with running
-// informers; what newStock starts ends with it.
+// newStock's parts end with ctx, which has running informers.
 func newStock(ctx context.Context, cfg Config, deps stockDeps) (*stock, error) {
 	s := &stock{}
 	kube := kubeclient.Get(ctx)
@@ -62,7 +58,7 @@ func newStock(ctx context.Context, cfg Config, deps stockDeps) (*stock, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Probes and requests share the transport, so that a request can reuse the probe's connection.
+	// A request can reuse the probe's connection.
 	transport := pkgnet.NewProxyAutoTransport(cfg.Stock.MaxIdle, cfg.Stock.MaxIdlePerHost)
 	if network.SystemInternalTLSEnabled() {
 		if s.certs, err = certificate.NewCertCache(ctx); err != nil {
@@ -80,8 +76,7 @@ func newStock(ctx context.Context, cfg Config, deps stockDeps) (*stock, error) {
 
 	autoscaler := "ws://" + pkgnet.GetServiceHostname("autoscaler", system.Namespace()) + ":8080"
 	s.link = websocket.NewDurableSendingConnection(autoscaler, deps.logger, stockactivator.AutoscalerConnectionOptions(deps.logger, deps.meters)...)
-	// The reporter sends, and never closes it: both ends live as long as the process. Unbuffered, as the reporter
-	// expects.
+	// Unbuffered, as the reporter expects, which never closes it.
 	stats := make(chan []asmetrics.StatMessage)
 	go stockactivator.ReportStats(deps.logger, s.link, stats)
 	reporter := activatorhandler.NewConcurrencyReporter(ctx, cfg.PodName, stats, deps.meters)
@@ -120,7 +115,7 @@ func networkConfig(ctx context.Context) (*netcfg.Config, error) {
 	return network, nil
 }
 
-// stockTimeouts returns the limits of a request: the total, the time to its first byte, and the longest pause.
+// In all, to the first byte, and of a pause.
 func stockTimeouts(r *http.Request) (all, first, idle time.Duration) {
 	all = apiconfig.DefaultRevisionTimeoutSeconds * time.Second
 	rev := activatorhandler.RevisionFrom(r.Context())

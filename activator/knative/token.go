@@ -12,12 +12,12 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// clusterToken is the current token of the Secret [control.ControlSecret]. It is safe for concurrent use.
+// clusterToken is safe for concurrent use.
 type clusterToken struct {
 	value atomic.Pointer[string]
 }
 
-// current returns the token; empty: none yet.
+// empty: none yet
 func (t *clusterToken) current() string {
 	if v := t.value.Load(); v != nil {
 		return *v
@@ -25,7 +25,7 @@ func (t *clusterToken) current() string {
 	return ""
 }
 
-// secret stores our Secret's token, without a trailing newline from an editor; it ignores other Secrets.
+// An editor may have added a newline.
 func (t *clusterToken) secret(s *corev1.Secret) {
 	if s.Name != control.ControlSecret {
 		return
@@ -35,16 +35,13 @@ func (t *clusterToken) secret(s *corev1.Secret) {
 	}
 }
 
-// handler returns a handler for an informer of Secrets. After its Secret is deleted, the token stays valid until
-// there is another: other processes still use it.
+// The token outlives its Secret: other processes still use it.
 func (t *clusterToken) handler() cache.ResourceEventHandler {
 	return on(t.secret, func(*corev1.Secret) {})
 }
 
-// errNoToken is why nothing can be sent to the autoscaler yet.
 var errNoToken = errors.New("the Secret " + control.ControlSecret + " has no token yet: rouse-autoscaler makes it when it starts")
 
-// withToken is a transport that adds the cluster's token.
 type withToken struct {
 	next  http.RoundTripper
 	token *clusterToken

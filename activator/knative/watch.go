@@ -24,34 +24,30 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// watch keeps the activator's functions, traffic and instances in sync with the cluster. Informers and the dispatcher
-// call it; it is safe for concurrent use.
+// watch keeps the activator in sync with the cluster. It is safe for concurrent use.
 type watch struct {
 	core      *activator.Activator
 	instances *instances
-	offers    *offers // nil: nothing is offered
-	// services tells a front door of other clusters about the cluster's Services; nil: the process is none.
+	offers    *offers
+	// nil: the process is no front door
 	services *services
-	// seen is called with the states of the cluster's instances, besides the activator; nil: not called.
-	seen func(api.InstanceStatus)
-	// placed tracks the owners of the Services that front doors created; nil: none.
-	placed *applier
-	log    *slog.Logger
+	seen     func(api.InstanceStatus)
+	placed   *applier
+	log      *slog.Logger
 
 	mu        sync.Mutex // guards the fields below, and orders the calls of the activator about revisions
 	revisions map[api.FunctionName]declared
-	adapters  map[api.FunctionName][]api.Adapter // from Services' own annotations
-	classes   map[api.FunctionName]string        // of PodAutoscalers
-	// find returns a revision from the informer, or nil. It is set before the first event.
+	adapters  map[api.FunctionName][]api.Adapter
+	classes   map[api.FunctionName]string // of PodAutoscalers
+	// Set before the first event.
 	find func(api.FunctionName) *v1.Revision
 }
 
-// declared is a revision as told to the activator.
 type declared struct {
 	function api.Function
-	port     int    // the container's port
-	fault    string // why it is invalid; empty: it is valid
-	away     bool   // it runs elsewhere: the Service is a function, and the revision none
+	port     int
+	fault    string
+	away     bool // the Service is a function, the revision none
 	object   *v1.Revision
 }
 
@@ -60,14 +56,13 @@ func newWatch(core *activator.Activator, known *instances, log *slog.Logger) *wa
 		classes: map[api.FunctionName]string{}, find: func(api.FunctionName) *v1.Revision { return nil }}
 }
 
-// isOurs reports whether a revision is a function.
 func (w *watch) isOurs(rev *v1.Revision) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return config.IsFunction(rev.Annotations, map[string]string{config.AnnotationClass: w.classes[api.NewFunctionName(rev.Namespace, rev.Name)]})
 }
 
-// podAutoscaler records the class in a PodAutoscaler, for its revision of the same name that does not declare one.
+// A PodAutoscaler has the class and the name of its revision.
 func (w *watch) podAutoscaler(pa *autoscalingv1alpha1.PodAutoscaler) {
 	name, class := api.NewFunctionName(pa.Namespace, pa.Name), pa.Annotations[config.AnnotationClass]
 	w.mu.Lock()
@@ -79,14 +74,13 @@ func (w *watch) podAutoscaler(pa *autoscalingv1alpha1.PodAutoscaler) {
 	}
 }
 
-// noPodAutoscaler handles a deletion; the PodAutoscaler goes with its revision.
+// A PodAutoscaler goes with its revision.
 func (w *watch) noPodAutoscaler(pa *autoscalingv1alpha1.PodAutoscaler) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.classes, api.NewFunctionName(pa.Namespace, pa.Name))
 }
 
-// revision handles a revision of any class.
 func (w *watch) revision(rev *v1.Revision) {
 	if !w.isOurs(rev) || rev.DeletionTimestamp != nil {
 		w.noRevision(rev)
@@ -97,7 +91,7 @@ func (w *watch) revision(rev *v1.Revision) {
 	w.put(rev)
 }
 
-// put tells the activator of a revision of our class. The caller holds mu.
+// The caller holds mu.
 func (w *watch) put(rev *v1.Revision) {
 	var adapters *[]api.Adapter
 	if list, has := w.adapters[api.NewFunctionName(rev.Namespace, rev.Labels[serving.ServiceLabelKey])]; has {
@@ -134,8 +128,8 @@ func (w *watch) put(rev *v1.Revision) {
 	})
 }
 
-// declare reads a revision; adapters is its Service's own list, or nil. A revision for other clusters is their
-// function at their front door, ignored by an agent, and invalid without such a front door.
+// adapters is the Service's own list. A revision for other clusters is their function at a front door, ignored by
+// an agent, and otherwise invalid.
 func (w *watch) declare(rev *v1.Revision, adapters *[]api.Adapter) declared {
 	d, source := declare(rev, adapters)
 	if d.function.Clusters == "" {
@@ -158,13 +152,11 @@ func (w *watch) declare(rev *v1.Revision, adapters *[]api.Adapter) declared {
 	return d
 }
 
-// here returns a function as a function of this cluster.
 func here(f api.Function) api.Function {
 	f.Clusters = ""
 	return f
 }
 
-// declare reads a revision, and also returns its source.
 func declare(rev *v1.Revision, adapters *[]api.Adapter) (declared, config.RevisionSource) {
 	spec, _ := json.Marshal(rev.Spec) // it was made from JSON
 	source := config.RevisionSource{
@@ -179,7 +171,7 @@ func declare(rev *v1.Revision, adapters *[]api.Adapter) (declared, config.Revisi
 	return d, source
 }
 
-// noRevision handles a revision that was deleted or is not of our class.
+// It was deleted or is not of our class.
 func (w *watch) noRevision(rev *v1.Revision) {
 	name := api.FunctionName(rev.Namespace + "/" + rev.Name)
 	w.mu.Lock()
@@ -195,7 +187,6 @@ func (w *watch) noRevision(rev *v1.Revision) {
 	}
 }
 
-// names returns the revisions that the activator knows.
 func (w *watch) names() []api.FunctionName {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,7 +199,7 @@ func (w *watch) endpoint(name api.FunctionName, ip string) api.Endpoint {
 	return podEndpoint(ip, w.revisions[name].port)
 }
 
-// route handles a route. Shares of other classes' revisions do no harm: the activator does not know them.
+// The activator does not know other classes' revisions.
 func (w *watch) route(route *v1.Route) {
 	t := activator.Traffic{Service: serviceOf(route)}
 	for _, target := range route.Status.Traffic {
@@ -227,7 +218,6 @@ func (w *watch) noRoute(route *v1.Route) {
 	w.services.route(activator.Traffic{Service: serviceOf(route)})
 }
 
-// service handles a Service, for its age and its adapters.
 func (w *watch) service(s *v1.Service) {
 	name := api.NewFunctionName(s.Namespace, s.Name)
 	w.core.PutService(name, s.CreationTimestamp.Time)
@@ -266,11 +256,10 @@ func (w *watch) noService(s *v1.Service) {
 	delete(w.adapters, name)
 }
 
-// namespace handles a namespace, and noNamespace its deletion.
 func (w *watch) namespace(n *corev1.Namespace)   { w.core.SetNamespace(n.Name, true) }
 func (w *watch) noNamespace(n *corev1.Namespace) { w.core.SetNamespace(n.Name, false) }
 
-// serviceOf returns the Service of a route or a revision; one without a Service is its own.
+// Without a Service it is its own.
 func serviceOf(o metav1.Object) api.FunctionName {
 	return api.NewFunctionName(o.GetNamespace(), cmp.Or(o.GetLabels()[serving.ServiceLabelKey], o.GetName()))
 }
@@ -285,7 +274,7 @@ func (w *watch) pod(pod *corev1.Pod) {
 	w.instances.listens(api.InstanceID(pod.Name), port)
 }
 
-// noPod handles the end of a pod, and with it its instance, whatever its last report.
+// Its instance ends too, whatever its last report.
 func (w *watch) noPod(pod *corev1.Pod) {
 	name, id := functionOf(pod), api.InstanceID(pod.Name)
 	w.instances.noPod(name, id)
@@ -295,7 +284,6 @@ func (w *watch) noPod(pod *corev1.Pod) {
 	}
 }
 
-// observe handles the state of an instance.
 func (w *watch) observe(st api.InstanceStatus) {
 	w.core.ObserveInstance(st)
 	if w.seen != nil {

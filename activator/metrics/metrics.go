@@ -1,7 +1,5 @@
-// Package metrics defines the activator's Prometheus metrics.
-//
-// Labels are bounded: "function" is a declared function or "none", never a client's text. The series of a removed
-// function are deleted.
+// Package metrics defines the activator's Prometheus metrics. Labels are bounded; the series of a removed function
+// are deleted.
 package metrics
 
 import (
@@ -15,16 +13,16 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// None is the function label of requests that found no function.
+// None is the function label of requests that found none.
 const None = "none"
 
-// buckets range from 100 µs, a warm hop, to 10 min, a cold start of a large model.
+// From a warm hop to a cold start of a large model.
 var buckets = []float64{
 	0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
 	0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
 }
 
-// Metrics are the activator's metrics. All methods are safe for concurrent use.
+// Metrics are the activator's metrics, safe for concurrent use.
 type Metrics struct {
 	requests                 *prometheus.CounterVec
 	duration, hold, first    *prometheus.HistogramVec
@@ -32,16 +30,15 @@ type Metrics struct {
 	wakes, refused, retries  *prometheus.CounterVec
 	fallbacks                *prometheus.CounterVec
 	tenants                  tenants
-	vectors                  []vector // all of them
+	vectors                  []vector
 }
 
-// vector is a metric whose series can be deleted by function.
 type vector interface {
 	prometheus.Collector
 	DeletePartialMatch(prometheus.Labels) int
 }
 
-// New registers the metrics. dropped, if not nil, returns the number of events that the emitter dropped.
+// New registers the metrics. dropped may be nil.
 func New(reg prometheus.Registerer, dropped func() int64) (m *Metrics, err error) {
 	byFunction := []string{"function"}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -87,16 +84,18 @@ func New(reg prometheus.Registerer, dropped func() int64) (m *Metrics, err error
 	return m, nil
 }
 
-// Function is the metrics of one function, looked up once rather than per request.
+// Function is the metrics of one function.
 type Function struct {
 	m                        *Metrics
 	label                    string
 	duration, hold, first    prometheus.Observer
 	held, heldBytes, running prometheus.Gauge
-	codes                    sync.Map // int → prometheus.Counter; one for each status
+
+	mu      sync.Mutex // guards removed, and the beginning of series
+	removed bool
 }
 
-// Of returns the metrics of a function; an empty name means [None].
+// Of returns a function's metrics; empty: of [None].
 func (m *Metrics) Of(name api.FunctionName) *Function {
 	label := cmp.Or(string(name), None)
 	return &Function{
@@ -106,31 +105,38 @@ func (m *Metrics) Of(name api.FunctionName) *Function {
 	}
 }
 
-// Remove deletes the function's series.
+// Remove deletes the function's series. No other begins.
 func (f *Function) Remove() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.removed = true
 	by := prometheus.Labels{"function": f.label}
 	for _, v := range f.m.vectors {
 		v.DeletePartialMatch(by)
 	}
 }
 
+func (f *Function) count(v *prometheus.CounterVec, labels ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.removed {
+		v.WithLabelValues(append([]string{f.label}, labels...)...).Inc()
+	}
+}
+
 // Done counts a finished request.
 func (f *Function) Done(status int, took time.Duration) {
-	c, found := f.codes.Load(status)
-	if !found {
-		c, _ = f.codes.LoadOrStore(status, f.m.requests.WithLabelValues(f.label, strconv.Itoa(status)))
-	}
-	c.(prometheus.Counter).Inc()
+	f.count(f.m.requests, strconv.Itoa(status))
 	f.duration.Observe(took.Seconds())
 }
 
-// Timing records the timing of an answered request.
+// Timing records an answered request.
 func (f *Function) Timing(t Timing) {
 	f.first.Observe(t.First.Seconds())
 	f.Waited(t)
 }
 
-// Waited records how long a request waited for an instance, also to resume its stream.
+// Waited records a wait, also to resume a stream.
 func (f *Function) Waited(t Timing) {
 	if t.Hold > 0 {
 		f.hold.Observe(t.Hold.Seconds())
@@ -146,35 +152,32 @@ func (f *Function) Held(n int, b api.Bytes) {
 // Running adds to the number of running requests.
 func (f *Function) Running(delta int) { f.running.Add(float64(delta)) }
 
-// Woke counts a wake; a nil err is a success.
-func (f *Function) Woke(path string, err error) {
+// Woke counts a wake.
+func (f *Function) Woke(err error) {
 	result := "ok"
 	if err != nil {
 		result = "failed"
 	}
-	f.m.wakes.WithLabelValues(f.label, path, result).Inc()
+	f.count(f.m.wakes, "direct", result)
 }
 
-// Refused counts a refusal. code is one of package api's, or empty.
+// Refused counts a refusal. code may be empty.
 func (f *Function) Refused(code string) {
-	if code == "" {
-		code = "bad_request"
-	}
-	f.m.refused.WithLabelValues(f.label, code).Inc()
+	f.count(f.m.refused, cmp.Or(code, "bad_request"))
 }
 
-// FellBack counts a request that goes to another model for a refusal.
+// FellBack counts a request that goes to another model.
 func (f *Function) FellBack(code string) {
 	f.Refused(code)
-	f.m.fallbacks.WithLabelValues(f.label, code).Inc()
+	f.count(f.m.fallbacks, code)
 }
 
-// Retried counts an attempt whose request goes to another instance or back into the queue.
+// Retried counts an attempt whose request goes elsewhere.
 func (f *Function) Retried(code string) {
-	f.m.retries.WithLabelValues(f.label, reason(code)).Inc()
+	f.count(f.m.retries, reason(code))
 }
 
-// reasons bounds the label's values: the code comes from an instance's header.
+// reasons bounds the label: the code comes from an instance.
 var reasons = map[string]bool{
 	api.CodeAsleep: true, api.CodeLoading: true, api.CodeUnhealthy: true, api.CodeDraining: true,
 	api.CodeBusy: true, api.CodeRuntimeFailed: true, api.CodeShutdown: true, api.CodeStreamCut: true, api.CodeMoved: true, "evicted": true,
@@ -189,18 +192,18 @@ func reason(code string) string {
 
 // Timing is the breakdown of a request's time.
 type Timing struct {
-	Hold  time.Duration // the total time in the queue
-	Wake  time.Duration // the part of Hold in which no instance was awake
-	Queue time.Duration // the rest of Hold: waiting for a free slot
+	Hold  time.Duration
+	Wake  time.Duration // without an awake instance
+	Queue time.Duration // the rest
 	First time.Duration // from the last dispatch to the first byte
 }
 
-// Since returns how much longer t has waited than before.
+// Since returns t's waits after before.
 func (t Timing) Since(before Timing) Timing {
 	return Timing{Hold: t.Hold - before.Hold, Wake: t.Wake - before.Wake, Queue: t.Queue - before.Queue}
 }
 
-// String formats t as a Server-Timing header (W3C), in milliseconds with at most three decimals.
+// String formats t as a Server-Timing header (W3C), in milliseconds.
 func (t Timing) String() string {
 	b := make([]byte, 0, 80)
 	for _, m := range []struct {
@@ -216,10 +219,9 @@ func (t Timing) String() string {
 	return string(b)
 }
 
-// maxTenants bounds the values of the label "tenant". Further tenants count as [OtherTenants].
 const maxTenants = 200
 
-// OtherTenants is the label of the tenants beyond maxTenants.
+// OtherTenants stands for tenants beyond maxTenants.
 const OtherTenants = "other"
 
 type tenants struct {
@@ -236,12 +238,11 @@ func newTenants(reg prometheus.Registerer, counter func(name, help string, label
 		mu:       &sync.Mutex{}, known: map[string]bool{},
 	}
 	if err := reg.Register(t.requests); err != nil {
-		return t, err // the caller adds context
+		return t, err
 	}
 	return t, reg.Register(t.tokens)
 }
 
-// label returns the value of the label "tenant".
 func (t *tenants) label(tenant string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -255,7 +256,7 @@ func (t *tenants) label(tenant string) string {
 	return tenant
 }
 
-// Tenant counts a tenant's request, and its tokens.
+// Tenant counts a tenant's request and its tokens.
 func (m *Metrics) Tenant(tenant string, status int, input, output api.Tokens) {
 	label := m.tenants.label(tenant)
 	m.tenants.requests.WithLabelValues(label, strconv.Itoa(status)).Inc()

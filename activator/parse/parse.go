@@ -1,13 +1,6 @@
-// Package parse extracts the fields that the activator needs (the model, whether it streams, its size and its
-// priority) from a request's body in one pass, without decoding it. The body is forwarded unchanged: this package
-// never copies, changes or re-encodes it, and ignores unknown fields.
-//
-// [JSON] accepts exactly the bodies that are one JSON object in valid UTF-8, nested at most [MaxDepth] deep. Its
-// known fields must have the right types, occur at most once and be spelt exactly: the model server must read the
-// same values. Any other body is a 400 that names the fault and its byte offset: a body that no runtime can read must
-// not wake an instance.
-//
-// Both functions are pure and safe for concurrent use.
+// Package parse extracts the fields that the activator needs from a body in one pass, without decoding it. [JSON]
+// accepts one JSON object in UTF-8 whose known fields have the right types, occur once and are spelt exactly: the
+// model server must read the same. Any other body is a 400 with the byte offset, and wakes no instance.
 package parse
 
 import (
@@ -25,44 +18,37 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// MaxDepth is the maximum nesting of arrays and objects.
 const MaxDepth = 512
 
-// Request holds the extracted fields of a body.
+// Request holds the fields of a body.
 type Request struct {
-	// Model is the field "model"; empty if there is none.
-	Model string
-	// Stream is the field "stream".
+	Model  string
 	Stream bool
-	// Priority is the urgency of the request, higher first: the negated field "priority" (vLLM's, where lower is
-	// earlier), else 1 or -1 for the "service_tier" "priority" or "flex", else 0.
+	// Higher first: the negated "priority" (in vLLM lower is earlier), else 1 or -1 for the "service_tier"
+	// "priority" or "flex".
 	Priority int
-	// Tier is the field "service_tier".
+	// The "service_tier".
 	Tier string
-	// Input estimates the tokens of the request: a quarter of its bytes. Tokens is Input plus the tokens that it asks
-	// for.
+	// Input is a quarter of the body's bytes. Tokens adds those that are asked for.
 	Input, Tokens api.Tokens
-	// Prompt holds the fields that the prompt is rendered from.
-	Prompt Prompt
-	// Sequences is the number of sequences that the model computes, for each prompt or input the field "n" or "best_of";
-	// 0: one.
+	Prompt        Prompt
+	// For each prompt "n" or "best_of"; 0: one.
 	Sequences int
-	// Stored is the first field that uses a store of responses: "store" or "background" if true, or
-	// "previous_response_id" or "conversation"; empty: none.
+	// The first field that uses a store: a true "store" or "background", "previous_response_id" or "conversation".
 	Stored string
 }
 
-// Prompt holds the raw fields that a prompt is rendered from; nil: missing. They are slices of the body.
+// Prompt holds raw fields, as slices of the body; nil: missing.
 type Prompt struct {
-	// System is the field "system" or "instructions"; Tools is "tools"; Messages is "messages", "input" or "prompt".
+	// "system" or "instructions"; "tools"; "messages", "input" or "prompt".
 	System, Tools, Messages []byte
-	// Salt is the field "cache_salt", which separates cached prompts.
+	// "cache_salt" separates cached prompts.
 	Salt []byte
-	// Session identifies the conversation or user: the field "prompt_cache_key", else "conversation", else "user".
+	// "prompt_cache_key", else "conversation", else "user".
 	Session []byte
 }
 
-// bytesPerToken is the usual mean for English text; good for sums, not for limits.
+// For English text; good for sums, not for limits.
 const bytesPerToken = 4
 
 // JSON parses a JSON body.
@@ -82,10 +68,10 @@ func JSON(o *jsonfield.Object) (Request, *api.Error) {
 	return f.request(body)
 }
 
-// fields are the raw values of the known fields; nil: missing.
+// nil: missing
 type fields struct {
 	watch                                                         jsonfield.Watch
-	ambiguous                                                     error // for the first name that servers may read as different fields
+	ambiguous                                                     error
 	model, stream, priority, tier, maxTokens, maxCompletionTokens []byte
 	prompt                                                        Prompt
 	conversation, user                                            []byte
@@ -93,7 +79,6 @@ type fields struct {
 	n, bestOf                                                     []byte
 }
 
-// see handles a field as written.
 func (f *fields) see(name, value []byte) bool {
 	if f.ambiguous == nil {
 		f.ambiguous = f.watch.See(name)
@@ -106,9 +91,8 @@ func (f *fields) see(name, value []byte) bool {
 	return true
 }
 
-// set stores the value of a known field.
 func (f *fields) set(key, value []byte) {
-	switch string(key) { // the compiler does not copy here
+	switch string(key) { // no copy
 	case "model":
 		f.model = value
 	case "stream":
@@ -145,7 +129,7 @@ func (f *fields) set(key, value []byte) {
 	}
 }
 
-// setPrompt stores the value of a prompt's field. A body has at most one of the synonyms.
+// A body has at most one of the synonyms.
 func (f *fields) setPrompt(key, value []byte) {
 	if isNull(value) {
 		return
@@ -166,8 +150,7 @@ func (f *fields) setPrompt(key, value []byte) {
 	}
 }
 
-// request checks the types that matter to the activator. Another field (priority, the limits) of a wrong type is for
-// the runtime to refuse; here it counts as missing.
+// Another field of a wrong type counts as missing: the runtime refuses it.
 func (f *fields) request(body []byte) (Request, *api.Error) {
 	r := Request{Input: api.Tokens(len(body) / bytesPerToken), Stored: f.stored}
 	if f.model != nil && !isNull(f.model) {
@@ -213,14 +196,13 @@ func (f *fields) request(body []byte) (Request, *api.Error) {
 	return r, nil
 }
 
-// mostSequences bounds the number of sequences of a request, for sums.
 const mostSequences = 1 << 16
 
-// sequences returns [Request.Sequences]. Each item of a list is a sequence if it is a text or a list of tokens.
+// An item of a list is a sequence if it is a text or a list of tokens.
 func (f *fields) sequences() int {
 	prompts, list := 0, f.prompt.Messages
 	if first := bytes.TrimLeft(bytes.TrimPrefix(list, []byte("[")), " \t\r\n"); len(list) > 0 && list[0] == '[' && (first[0] == '"' || first[0] == '[') {
-		_ = jsonfield.Items(list, func([]byte) bool { // it was checked before
+		_ = jsonfield.Items(list, func([]byte) bool {
 			prompts++
 			return prompts < mostSequences
 		})
@@ -244,7 +226,6 @@ func number(v []byte) (n int64, ok bool) {
 	return n, err == nil
 }
 
-// text decodes a valid raw JSON string.
 func text(v []byte) string {
 	inner := v[1 : len(v)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
@@ -257,7 +238,6 @@ func text(v []byte) string {
 	return s
 }
 
-// kind returns the type of a raw value, for messages.
 func kind(v []byte) string {
 	switch v[0] {
 	case '{':
@@ -274,15 +254,14 @@ func kind(v []byte) string {
 	return "a number"
 }
 
-// Bounds of a form: of its parts, of the bytes of a part's header, and of a field's value.
+// Bounds of a form, in parts and bytes.
 const (
 	maxParts      = 256
 	maxPartHeader = 8 << 10
 	maxPart       = 4 << 10
 )
 
-// NextPart returns part n of a form, from 0, not decoded, as runtimes read it. The error is an *[api.Error] for a form with more
-// than most parts, or too long a header of one.
+// NextPart returns part n of a form, not decoded. The error is an *[api.Error] for too many parts or a long header.
 func NextPart(form *multipart.Reader, n, most int) (*multipart.Part, error) {
 	part, err := form.NextRawPart()
 	size := 0
@@ -300,7 +279,7 @@ func NextPart(form *multipart.Reader, n, most int) (*multipart.Part, error) {
 	return part, err
 }
 
-// Form parses a multipart/form-data body of the audio paths. It does not read the file in it.
+// Form does not read the file in the body of an audio path.
 func Form(contentType string, body []byte) (Request, *api.Error) {
 	_, params, err := mime.ParseMediaType(contentType)
 	if err != nil || params["boundary"] == "" {
@@ -325,7 +304,7 @@ func Form(contentType string, body []byte) (Request, *api.Error) {
 			return Request{}, api.BadRequest(part.FormName(), "the form has a file as its field %s: send a text", part.FormName())
 		}
 		value := make([]byte, maxPart)
-		n, _ := io.ReadFull(part, value) // a short one is no error, and the runtime refuses a broken one
+		n, _ := io.ReadFull(part, value) // the runtime refuses a broken one
 		switch part.FormName() {
 		case "model":
 			if r.Model != "" {

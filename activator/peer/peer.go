@@ -1,11 +1,6 @@
-// Package peer identifies the client of a request, and decides which of its claims to trust.
-//
-// Clients share memory, places in a queue, turns and cached prompts by [Peer.Client], whatever identifies a client:
-// without a key it is an address.
-//
-// An address is a weak identity. One client may have many, many clients behind one router share one, and a household
-// has 2⁶⁴ IPv6 addresses, of which only the first 64 bits count. It does not authenticate; it limits how much of the
-// others' resources the owner of one connection can take.
+// Package peer identifies the client of a request, and which of its claims to trust. Clients share resources by
+// [Peer.Client]: without a key an address, which is a weak identity. It only limits what the owner of one
+// connection can take.
 package peer
 
 import (
@@ -19,21 +14,18 @@ import (
 )
 
 type Peer struct {
-	// Client is the name by which resources are shared: an address, or a trusted peer's name for the client.
 	Client string
-	// Trusted means that the priority in the request counts.
+	// Its priority counts.
 	Trusted bool
-	// Local means that it is on this machine, whose users are one client: they share cached prompts, as they share
-	// the machine.
+	// The users of this machine are one client.
 	Local bool
-	// Vouched means that another server of ours forwards the request, and has authenticated its client.
+	// Vouched: a server of ours has authenticated the client.
 	Vouched bool
-	// Turn is the request's place at the front door that forwards it. Without a Source it comes directly, and without a
-	// Client it may not wait here.
+	// At the front door that forwards the request. Without a Client the request may not wait.
 	Turn control.Turn
 }
 
-// Tenant returns the client's name for instances; empty for a local client.
+// Tenant returns the client's name for instances; a local one has none.
 func (p Peer) Tenant() string {
 	if p.Local {
 		return ""
@@ -41,30 +33,28 @@ func (p Peer) Tenant() string {
 	return p.Client
 }
 
-// Addresses identifies clients by their addresses. It is safe for concurrent use. The zero value trusts none.
+// Addresses identifies clients by addresses. Zero trusts none. It is safe for concurrent use.
 type Addresses struct {
-	// Proxies are peers whose X-Forwarded-For is trusted: an ingress.
+	// Their X-Forwarded-For is trusted.
 	Proxies []netip.Prefix
-	// Trusted are peers that may set a request's priority, and name its client (control.HeaderTenant):
-	// a gateway that knows its users.
+	// They may set priorities and name clients ([control.HeaderTenant]).
 	Trusted []netip.Prefix
 }
 
-// local is the client of requests without an address, as from a Unix socket.
+// Without an address, as from a Unix socket.
 const local = "local"
 
-// maxTenant bounds a trusted peer's name for a client, in bytes.
 const maxTenant = 256
 
 type known struct{}
 
-// As returns r as a request from p, whatever its address: the caller vouches for it.
+// As returns r as from p: the caller vouches for it.
 func As(r *http.Request, p Peer) *http.Request {
 	p.Vouched = true
 	return r.WithContext(context.WithValue(r.Context(), known{}, p))
 }
 
-// Peer returns the client of a request. It never fails: all requests without an address are one client.
+// Peer returns the client of a request.
 func (a *Addresses) Peer(r *http.Request) Peer {
 	if p, ok := r.Context().Value(known{}).(Peer); ok {
 		return p
@@ -89,21 +79,18 @@ func (a *Addresses) Peer(r *http.Request) Peer {
 	return p
 }
 
-// headers are the headers in which a trusted peer names its client: ours, the llm-d router's, and the earlier one of
-// the Gateway API inference extension.
+// Ours, the llm-d router's, and an earlier one of the Gateway API inference extension.
 var headers = [...]string{control.HeaderTenant, "X-Llm-D-Inference-Fairness-Id", "X-Gateway-Inference-Fairness-Id"}
 
-// named is the prefix of a tenant's [Peer.Client].
 const named = "tenant "
 
 // Named returns the [Peer.Client] of a tenant.
 func Named(tenant string) string { return named + tenant }
 
-// passed is the prefix of the [Peer.Client] of an address at another front door, which may differ from the same
-// address here.
+// The same address may be another client at another front door.
 const passed = "front "
 
-// Tenant returns the tenant in a [Peer.Client], through any number of front doors; empty: none.
+// Tenant returns the tenant in a [Peer.Client], through any number of front doors.
 func Tenant(client string) string {
 	tenant, is := strings.CutPrefix(client, named)
 	for more := is; more; {
@@ -115,8 +102,8 @@ func Tenant(client string) string {
 	return tenant
 }
 
-// Passed returns the [Peer.Client] here for a client at a front door that forwards its request. A tenant is the same
-// everywhere. Passing further front doors does not change the result.
+// Passed returns the [Peer.Client] for a client of another front door. It is idempotent; a tenant is the same
+// everywhere.
 func Passed(client string) string {
 	if tenant := Tenant(client); tenant != "" {
 		return Named(tenant)
@@ -124,8 +111,7 @@ func Passed(client string) string {
 	return passed + strings.TrimPrefix(client, passed)
 }
 
-// behind returns the client's address from the proxies' list: the nearest address that is no proxy. An entry that
-// can't be parsed ends the list: entries before it are not trusted.
+// The nearest address that is no proxy. Those before an unreadable one are not trusted.
 func (a *Addresses) behind(addr netip.Addr, forwarded []string) netip.Addr {
 	list := strings.Split(strings.Join(forwarded, ","), ",")
 	for i := len(list) - 1; i >= 0 && contains(a.Proxies, addr); i-- {
@@ -146,7 +132,7 @@ func parse(s string) (netip.Addr, bool) {
 	return addr.Unmap().WithZone(""), err == nil
 }
 
-// name returns the client's name for an address.
+// A household has 2⁶⁴ IPv6 addresses.
 func name(addr netip.Addr) string {
 	if addr.Is6() {
 		network, _ := addr.Prefix(64) // never fails for an IPv6 address
@@ -164,7 +150,7 @@ func contains(list []netip.Prefix, addr netip.Addr) bool {
 	return false
 }
 
-// ParseList parses a comma-separated list of addresses and CIDRs, such as 10.0.0.0/8,192.0.2.7. Empty: none.
+// ParseList parses a comma-separated list of addresses and CIDRs.
 func ParseList(s string) ([]netip.Prefix, error) {
 	var list []netip.Prefix
 	for item := range strings.SplitSeq(s, ",") {

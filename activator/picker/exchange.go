@@ -18,51 +18,47 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// firstWithin bounds the wait for a stream's first message.
 const firstWithin = 10 * time.Second
 
-// exchange is one stream: one request of a gateway. Comments below mark the fields of the receiving goroutine and the
-// guarded ones; the rest is set before the request is served.
+// exchange is one stream. Fields without an owner are set before the request is served.
 type exchange struct {
 	s      *Server
 	stream extproc.ExternalProcessor_ProcessServer
-	ctx    context.Context // of the request; ends with the stream, or with over
+	ctx    context.Context // ends with the stream or over
 	cancel context.CancelCauseFunc
 
-	begun  chan *extproc.ProcessingRequest // its header: one, from the receiving goroutine
+	begun  chan *extproc.ProcessingRequest // one, from the receiving goroutine
 	mode   modes
 	body   *upload
-	load   *io.PipeReader      // the body of the instance's answer
-	loads  *io.PipeWriter      // the receiving goroutine's end of load
-	answer chan *http.Response // the instance's answer: one, from the receiving goroutine
-	served string              // the endpoint that answered, from the gateway; set before answer
-	cut    atomic.Bool         // the activator has not read the answer to its end
-	ended  chan struct{}       // closed by the receiving goroutine when the instance's answer is complete
+	load   *io.PipeReader      // of the answer
+	loads  *io.PipeWriter      // the receiving goroutine's
+	answer chan *http.Response // one, from the receiving goroutine
+	served string              // set before answer
+	cut    atomic.Bool         // the answer was not read to its end
+	ended  chan struct{}       // closed by the receiving goroutine after the answer
 
-	over     chan struct{} // closed, once, to end the stream
+	over     chan struct{} // closed once
 	overOnce sync.Once
-	err      error // why, set before over is closed; nil: normally
+	err      error // set before over is closed
 
-	asked http.Header // the request's original header; the serving goroutine's
-	got   *answered   // the instance's answer, nil: none yet; the serving goroutine's
+	asked http.Header // the serving goroutine's
+	got   *answered   // the serving goroutine's
 	step  step        // the receiving goroutine's
 
 	mu       sync.Mutex // guards all below, and sending
-	named    bool       // the gateway knows the request's destination
-	passing  bool       // the gateway answers by itself: its messages are echoed
-	chunks   int        // pieces of the request's body that wait for a reply each
-	trailers bool       // the request's trailers wait for a reply
-	last     bool       // the response's trailers wait for a reply
+	named    bool       // the destination is known
+	passing  bool       // messages are echoed
+	chunks   int        // body pieces without a reply
+	trailers bool
+	last     bool
 }
 
-// answered is the head of an instance's answer.
 type answered struct {
 	status int
 	header http.Header
-	empty  bool // it has no body
+	empty  bool
 }
 
-// step is a gateway's progress with a request.
 type step int
 
 const (
@@ -73,13 +69,12 @@ const (
 	atEnd
 )
 
-// modes are the gateway's modes of sending bodies.
 type modes struct {
 	request, response filter.ProcessingMode_BodySendMode
-	eager             bool // bodies come before the reply to their header
+	eager             bool // bodies come before the header's reply
 }
 
-// modesOf returns the modes in the first message, by default those that the extension requires.
+// By default, those that the extension requires.
 func modesOf(m *extproc.ProcessingRequest) modes {
 	c := m.GetProtocolConfig()
 	if c == nil {
@@ -91,7 +86,6 @@ func modesOf(m *extproc.ProcessingRequest) modes {
 func (m modes) duplexIn() bool  { return m.request == filter.ProcessingMode_FULL_DUPLEX_STREAMED }
 func (m modes) duplexOut() bool { return m.response == filter.ProcessingMode_FULL_DUPLEX_STREAMED }
 
-// errLeft is the cause of the end of a request whose stream has ended: the client or the gateway has left.
 var errLeft = errors.New("the gateway ended the stream")
 
 // Process implements envoy.service.ext_proc.v3.ExternalProcessor.
@@ -125,7 +119,6 @@ func (s *Server) Process(stream extproc.ExternalProcessor_ProcessServer) error {
 	return x.err
 }
 
-// end ends the stream and the request.
 func (x *exchange) end(err error) {
 	x.overOnce.Do(func() {
 		x.err = err
@@ -136,7 +129,6 @@ func (x *exchange) end(err error) {
 	})
 }
 
-// receive handles the gateway's messages until it ends the stream.
 func (x *exchange) receive() {
 	defer x.loads.CloseWithError(io.ErrUnexpectedEOF) // no effect on a complete body
 	for {
@@ -148,7 +140,7 @@ func (x *exchange) receive() {
 			return // the serving goroutine sends the rest
 		}
 		if err != nil {
-			x.end(nil) // gRPC has the reason
+			x.end(nil)
 			return
 		}
 		if err := x.take(m); err != nil {
@@ -240,7 +232,7 @@ func (x *exchange) takeTrailers(m *extproc.ProcessingRequest) error {
 	return nil
 }
 
-// takeAnswer handles the header of an answer: the instance's, or the gateway's own if it was not told a destination.
+// takeAnswer handles the header of the instance's answer, or of the gateway's own without a destination.
 func (x *exchange) takeAnswer(m *extproc.ProcessingRequest) error {
 	if x.step == inAnswer || x.step == atEnd {
 		return disorder("a second header of an answer")
@@ -268,7 +260,7 @@ func (x *exchange) takeAnswer(m *extproc.ProcessingRequest) error {
 	return x.repeated(m, end)
 }
 
-// repeated replies to a piece of the instance's answer that the gateway passes on itself.
+// The gateway passes this on itself.
 func (x *exchange) repeated(m *extproc.ProcessingRequest, end bool) (err error) {
 	if !x.mode.duplexOut() {
 		err = x.send(x.echo(m))
@@ -279,7 +271,6 @@ func (x *exchange) repeated(m *extproc.ProcessingRequest, end bool) (err error) 
 	return err
 }
 
-// takeMore handles a piece of the answer's body, or its trailers.
 func (x *exchange) takeMore(m *extproc.ProcessingRequest) error {
 	if x.step != inAnswer {
 		return disorder("more of an answer that has ended, or has not begun")
@@ -292,7 +283,7 @@ func (x *exchange) takeMore(m *extproc.ProcessingRequest) error {
 		return x.send(x.echo(m))
 	}
 	if len(b.GetBody()) > 0 {
-		_, _ = x.loads.Write(b.GetBody()) // without a reader the gateway continues all the same
+		_, _ = x.loads.Write(b.GetBody()) // without a reader the gateway continues
 	}
 	if x.step == atEnd {
 		x.mu.Lock()
@@ -319,7 +310,6 @@ func (x *exchange) sendLocked(m *extproc.ProcessingResponse) error {
 	return x.stream.Send(m) //nolint:wrapcheck // gRPC's status
 }
 
-// serve lets the activator serve the request, and reports the result to the gateway.
 func (x *exchange) serve(first *extproc.ProcessingRequest) {
 	w := &writer{x: x, header: make(http.Header)}
 	defer w.alarm.set(time.Time{}, nil)
@@ -333,7 +323,7 @@ func (x *exchange) serve(first *extproc.ProcessingRequest) {
 	x.end(w.finish(aborted))
 }
 
-// serveHTTP calls the handler, and reports whether it aborted the client's connection.
+// serveHTTP reports whether the handler aborted the client's connection.
 func serveHTTP(h http.Handler, w http.ResponseWriter, r *http.Request) (aborted bool) {
 	defer func() {
 		switch p := recover(); p {

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// header sets a header; with more it adds a value.
+// With more, a value is added.
 func header(name, value string, more bool) *core.HeaderValueOption {
 	action := core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
 	if more {
@@ -21,14 +21,13 @@ func destination(to string) []*core.HeaderValueOption {
 	return []*core.HeaderValueOption{header(keyDestination, to, false)}
 }
 
-// naming adds the endpoints to a message as metadata.
+// naming adds the endpoints as metadata.
 func naming(m *extproc.ProcessingResponse, to string) *extproc.ProcessingResponse {
 	m.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{spaceBalancer: structpb.NewStructValue(
 		&structpb.Struct{Fields: map[string]*structpb.Value{keyDestination: structpb.NewStringValue(to)}})}}
 	return m
 }
 
-// headers replies to a header.
 func headers(request bool, set []*core.HeaderValueOption, remove []string) *extproc.ProcessingResponse {
 	r := &extproc.HeadersResponse{Response: &extproc.CommonResponse{ClearRouteCache: request && len(set) > 0}}
 	if len(set) > 0 || len(remove) > 0 {
@@ -48,18 +47,16 @@ func bodyOf(request bool, c *extproc.CommonResponse) *extproc.ProcessingResponse
 	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ResponseBody{ResponseBody: r}}
 }
 
-// piece returns a part of a body to pass on.
 func piece(request bool, p []byte, end bool) *extproc.ProcessingResponse {
 	return bodyOf(request, &extproc.CommonResponse{BodyMutation: &extproc.BodyMutation{Mutation: &extproc.BodyMutation_StreamedResponse{
 		StreamedResponse: &extproc.StreamedBodyResponse{Body: p, EndOfStream: end}}}})
 }
 
-// untouched passes a part of a body on unchanged.
 func untouched(request bool) *extproc.ProcessingResponse {
 	return bodyOf(request, &extproc.CommonResponse{})
 }
 
-// buffered changes a header after its body, and replaces the body by whole if it is not nil.
+// buffered changes a header after its body, and replaces the body by whole if not nil.
 func buffered(change *extproc.HeaderMutation, whole []byte) *extproc.ProcessingResponse {
 	c := &extproc.CommonResponse{HeaderMutation: change, ClearRouteCache: true}
 	if whole != nil {
@@ -76,7 +73,6 @@ func trailers(request bool) *extproc.ProcessingResponse {
 	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ResponseTrailers{ResponseTrailers: r}}
 }
 
-// echo passes a message's content on unchanged.
 func (x *exchange) echo(m *extproc.ProcessingRequest) *extproc.ProcessingResponse {
 	through := func(request, duplex bool, b *extproc.HttpBody) *extproc.ProcessingResponse {
 		if duplex {

@@ -23,7 +23,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Names in the protocol (the extension's proposal 004) and of the llm-d router.
+// Names in the protocol (the extension's proposal 004).
 const (
 	keyDestination = "x-gateway-destination-endpoint"
 	keyServed      = "x-gateway-destination-endpoint-served"
@@ -32,10 +32,9 @@ const (
 	spaceSubset    = "envoy.lb.subset_hint"
 )
 
-// mostNamed is how many endpoints are named for a request: the chosen one, and others for retries.
 const mostNamed = 3
 
-// request returns the HTTP request for a header. It is not nil even with an error.
+// The request is not nil even with an error.
 func (x *exchange) request(m *extproc.ProcessingRequest) (*http.Request, *api.Error) {
 	h := m.GetRequestHeaders()
 	pseudo, header := headersOf(h.GetHeaders())
@@ -63,7 +62,7 @@ func (x *exchange) request(m *extproc.ProcessingRequest) (*http.Request, *api.Er
 	return r.WithContext(forward.WithVia(x.ctx, via)), bad
 }
 
-// bodyless handles a body that the gateway does not send, or sends too late.
+// bodyless handles a body that does not come, or comes too late.
 func (x *exchange) bodyless(r *http.Request, ended bool) *api.Error {
 	if ended {
 		return nil
@@ -81,7 +80,6 @@ func (x *exchange) bodyless(r *http.Request, ended bool) *api.Error {
 	}
 }
 
-// headersOf returns the pseudo headers and the others.
 func headersOf(m *core.HeaderMap) (pseudo map[string]string, h http.Header) {
 	pseudo, h = map[string]string{}, make(http.Header, len(m.GetHeaders()))
 	for _, one := range m.GetHeaders() {
@@ -103,7 +101,7 @@ func headersOf(m *core.HeaderMap) (pseudo map[string]string, h http.Header) {
 	return pseudo, h
 }
 
-// length returns the Content-Length; -1: unknown.
+// -1: unknown
 func length(h http.Header) int64 {
 	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
 		return n
@@ -111,10 +109,10 @@ func length(h http.Header) int64 {
 	return -1
 }
 
-// endpoints are addresses: ip:port, or an ip for all of its ports.
+// ip:port, or an ip for all of its ports.
 type endpoints []string
 
-// subset returns the endpoints that the gateway allows; limited is false if it allows all.
+// Not limited: the gateway allows all.
 func subset(m *extproc.ProcessingRequest) (list endpoints, limited bool) {
 	v, limited := m.GetMetadataContext().GetFilterMetadata()[spaceSubset].GetFields()[keySubset]
 	list = split(v.GetStringValue())
@@ -129,8 +127,7 @@ func (list endpoints) has(host string) bool {
 	return slices.Contains(list, host) || err == nil && slices.Contains(list, ip)
 }
 
-// front returns the activators that all requests are sent to: this one, if the gateway allows it, and other allowed
-// ones. It is empty if requests are sent to instances, or if the gateway allows none.
+// front returns the allowed activators, this one first. Empty: requests go to instances, or none is allowed.
 func (s *Server) front(m *extproc.ProcessingRequest) string {
 	list, limited := subset(m)
 	if s.cfg.Front == "" || !limited {
@@ -143,7 +140,6 @@ func (s *Server) front(m *extproc.ProcessingRequest) string {
 	return strings.Join(to[:min(len(to), mostNamed)], ",")
 }
 
-// split splits a comma-separated list, and drops empty items.
 func split(v string) []string {
 	list := strings.Split(v, ",")
 	for i := range list {
@@ -165,19 +161,17 @@ func response(m *extproc.HttpHeaders, body io.ReadCloser) (*http.Response, error
 	return resp, nil
 }
 
-// reachable reports whether a gateway can connect to host, an address with a port.
 func reachable(host string) bool {
 	_, err := netip.ParseAddrPort(host)
 	return err == nil
 }
 
-// alarm calls a function once, at a set time.
 type alarm struct {
 	mu    sync.Mutex // guards timer
 	timer *time.Timer
 }
 
-// set replaces the earlier setting; zero: no call.
+// zero: no call
 func (a *alarm) set(t time.Time, f func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -189,7 +183,7 @@ func (a *alarm) set(t time.Time, f func()) {
 	}
 }
 
-// upload is the body of a request: the receiving goroutine writes it, and the activator reads it within a time limit.
+// upload is the body of a request, from the receiving goroutine to the activator.
 type upload struct {
 	*io.PipeReader
 
@@ -197,31 +191,29 @@ type upload struct {
 	alarm alarm
 }
 
-// write blocks until the bytes are read, or the reader has ended.
+// write blocks until the bytes are read or the reader has ended.
 func (u *upload) write(p []byte) {
 	if len(p) > 0 {
 		_, _ = u.to.Write(p) // a reader that has ended reports its own reason
 	}
 }
 
-// done marks the end of the body.
 func (u *upload) done() { _ = u.to.Close() }
 
-// fail ends reading and writing of an incomplete body.
+// The body is incomplete.
 func (u *upload) fail(err error) {
 	u.deadline(time.Time{})
 	_ = u.to.CloseWithError(err)
 	_ = u.CloseWithError(err)
 }
 
-// deadline sets the deadline of reads; zero: none.
+// zero: none
 func (u *upload) deadline(t time.Time) {
 	u.alarm.set(t, func() { _ = u.to.CloseWithError(os.ErrDeadlineExceeded) })
 }
 
-// errSpent ends a request that the gateway has already sent and whose answer has ended.
+// The gateway can't send the request again.
 var errSpent = api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy,
 	"the instance did not take the request, or failed, and the gateway has sent it already: try again").WithRetryAfter(time.Second)
 
-// errNone refuses a request for which the gateway allows no endpoint.
 var errNone = api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "the gateway allows none of the pool's endpoints: try again").WithRetryAfter(time.Second)

@@ -19,10 +19,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// chunk bounds the body in one message, in bytes: some gateways accept at most 64 KiB.
+// Some gateways accept at most 64 KiB in a message.
 const chunk = 62000
 
-// RoundTrip tells the gateway the request's destination, and returns the instance's answer. See [forward.Via].
+// RoundTrip tells the gateway the destination, and returns the instance's answer.
 func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	via := forward.ViaOf(out.Context())
 	x.mu.Lock()
@@ -43,7 +43,7 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	}
 }
 
-// name names the instance, and alternatives for retries. The caller holds mu.
+// The caller holds mu.
 func (x *exchange) name(out *http.Request, via *forward.Via) error {
 	switch {
 	case x.named:
@@ -59,7 +59,7 @@ func (x *exchange) name(out *http.Request, via *forward.Via) error {
 	}
 	to := strings.Join(append([]string{out.URL.Host}, slices.DeleteFunc(via.Next, func(host string) bool { return !reachable(host) })...), ",")
 	set := destination(to)
-	var whole []byte // a replacement for the original body
+	var whole []byte // replaces the body
 	if via.Model != "" {
 		p, err := io.ReadAll(body)
 		if err != nil {
@@ -95,7 +95,7 @@ func (x *exchange) name(out *http.Request, via *forward.Via) error {
 	return nil
 }
 
-// repeat sends a body in pieces. The caller holds mu.
+// The caller holds mu.
 func (x *exchange) repeat(request bool, body io.Reader, end bool) error {
 	buf := make([]byte, chunk)
 	for {
@@ -107,14 +107,13 @@ func (x *exchange) repeat(request bool, body io.Reader, end bool) error {
 	}
 }
 
-// answerBody is the body of an instance's answer. Closing it before its end cuts the answer; either way the request
-// ends.
+// Closing answerBody early cuts the answer; either way the request ends.
 type answerBody struct {
 	io.ReadCloser
 
 	x    *exchange
-	left int64 // in bytes; negative: unknown
-	over bool  // it was read to its end
+	left int64 // negative: unknown
+	over bool
 }
 
 // Read implements [io.Reader].
@@ -137,7 +136,6 @@ func (b *answerBody) Close() error {
 	return b.ReadCloser.Close() //nolint:wrapcheck // a pipe's
 }
 
-// told returns the headers for an instance that we set.
 func told(h http.Header) (set []*core.HeaderValueOption) {
 	for name, values := range h {
 		if control.Reserved(name) || name == forward.HeaderID {
@@ -149,7 +147,7 @@ func told(h http.Header) (set []*core.HeaderValueOption) {
 	return set
 }
 
-// untold returns the headers to remove from a request: those that only we may set, or that are only for us.
+// Only we may set these, or they are for us.
 func untold(asked, told http.Header) (remove []string) {
 	for name := range asked {
 		if (control.Reserved(name) || control.Credential(name)) && told[name] == nil {

@@ -28,18 +28,18 @@ import (
 
 // Config is a picker's configuration.
 type Config struct {
-	// Address is the listening address, host:port. Without a host it is on the loopback interface.
+	// Without a host on the loopback interface.
 	Address string `flag:"picker-address" help:"<host:port> at which it is the endpoint picker of an InferencePool; without a host on the loopback interface (default: it is none)"`
-	// Front, if not empty, is the ip:port of the activators, to which all requests are sent at once.
+	// Front is where all requests go; empty: to instances.
 	Front string `flag:"picker-front" help:"<ip:port> that the endpoint picker sends all requests to, the activators' own (default: to instances)"`
-	// Cert and Key are PEM files, read for each connection; both empty: a self-signed certificate.
+	// PEM files, read for each connection; empty: self-signed.
 	Cert string `flag:"picker-cert" help:"<file> with the endpoint picker's certificate (default: one of its own, which nobody has signed)"`
 	Key  string `flag:"picker-key" help:"<file> with the key of --picker-cert"`
 	// Plain disables TLS.
 	Plain bool `flag:"picker-plaintext" help:"the endpoint picker speaks gRPC without TLS"`
 }
 
-// Validate returns an error for the first invalid field, with the valid values.
+// Validate returns an error for the first invalid field.
 func (c Config) Validate() error {
 	if _, port, err := net.SplitHostPort(c.Address); err != nil || port == "" {
 		return fmt.Errorf("the picker's address is %q: want host:port, such as 0.0.0.0:9002", c.Address)
@@ -65,11 +65,10 @@ func (c Config) Validate() error {
 
 // Deps are a picker's dependencies.
 type Deps struct {
-	// Handler serves requests: an activator's handler.
 	Handler http.Handler
-	// Ready returns why no requests are accepted now. A nil Ready or a nil error: they are.
+	// Ready returns why no requests are accepted now.
 	Ready func() error
-	// Logger is the log; nil: nothing is logged.
+	// Logger may be nil.
 	Logger *slog.Logger
 }
 
@@ -79,7 +78,7 @@ type Server struct {
 
 	cfg     Config
 	deps    Deps
-	streams sync.WaitGroup // the receiving goroutines
+	streams sync.WaitGroup
 }
 
 // New returns a picker. It starts no goroutine.
@@ -109,10 +108,9 @@ func (s *Server) Listen() (net.Listener, error) {
 	return l, nil
 }
 
-// maxHeader bounds a gateway's header.
 const maxHeader = 256 << 10
 
-// Run serves gateways until ctx ends, then waits for the running requests until hard ends. It closes l.
+// Run serves gateways until ctx ends, and running requests until hard ends. It closes l.
 func (s *Server) Run(ctx, hard context.Context, l net.Listener) error {
 	options := []grpc.ServerOption{
 		grpc.MaxHeaderListSize(maxHeader), grpc.ConnectionTimeout(10 * time.Second),
@@ -153,8 +151,8 @@ func (s *Server) Run(ctx, hard context.Context, l net.Listener) error {
 	return nil
 }
 
-// counted lets each stream find its connection, which waits while it has none, as [inbound.Limits] bound it. A stream
-// that is cancelled is not counted: gateways end streams so.
+// counted lets each stream find its connection ([inbound.Limits]). A cancelled stream is not counted: gateways end
+// streams so.
 type counted struct {
 	credentials.TransportCredentials
 }

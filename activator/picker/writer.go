@@ -19,24 +19,23 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// writer receives the activator's answer, and turns it into an immediate response or into the instance's answer for
-// the client. It belongs to the serving goroutine, except for its deadlines.
+// writer turns the activator's answer into an immediate response or the instance's. It belongs to the serving
+// goroutine, except for its deadlines.
 type writer struct {
 	x      *exchange
 	header http.Header
 	status int // 0: nothing was written
 	way    way
-	buf    bytes.Buffer // not sent yet
-	alarm  alarm        // for the deadline
+	buf    bytes.Buffer
+	alarm  alarm
 }
 
-// way is the answer's destination.
 type way int
 
 const (
-	immediate way = iota // to the client, whole, before any other answer
-	onward               // to the client, in place of the instance's, in pieces
-	nowhere              // the gateway passes the instance's answer on itself
+	immediate way = iota // to the client, whole
+	onward               // to the client, in place of the instance's
+	nowhere              // the gateway passes the instance's answer on
 )
 
 // Header implements [http.ResponseWriter].
@@ -53,10 +52,10 @@ func (w *writer) WriteHeader(code int) {
 	case got == nil:
 	case !w.x.mode.duplexOut():
 		w.way = nowhere
-	case !got.empty || got.status == code: // a body can't be added to an answer without one
+	case !got.empty || got.status == code: // no body can be added
 		w.way = onward
 		set, remove := changed(got, code, w.header)
-		_ = w.x.send(headers(false, set, remove)) // the end of the stream is noticed by the receiver
+		_ = w.x.send(headers(false, set, remove)) // the receiver notices an end
 	}
 }
 
@@ -76,7 +75,6 @@ func (w *writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// left reports whether no one waits for an answer any more.
 func (x *exchange) left() bool {
 	select {
 	case <-x.over:
@@ -102,17 +100,17 @@ func (w *writer) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline ends the stream if the gateway does not read until then.
+// SetWriteDeadline ends a stream that the gateway does not read.
 func (w *writer) SetWriteDeadline(t time.Time) error {
 	w.alarm.set(t, func() { w.x.end(status.Error(codes.DeadlineExceeded, "the answer was not read")) })
 	return nil
 }
 
-// finish sends the rest of the answer, and returns the stream's error.
+// finish returns the stream's error.
 func (w *writer) finish(aborted bool) error {
 	x := w.x
 	switch {
-	case x.isPassing(): // the gateway ends its own answer itself
+	case x.isPassing():
 		<-x.over
 		return nil
 	case x.left():
@@ -137,7 +135,7 @@ func (w *writer) finish(aborted bool) error {
 	return x.sendLocked(trailers(false))
 }
 
-// await waits until the gateway has sent all of the instance's answer, unless the activator has cut it.
+// await waits for the end of an answer that the activator has not cut.
 func (w *writer) await() {
 	if w.x.cut.Load() {
 		return
@@ -148,7 +146,6 @@ func (w *writer) await() {
 	}
 }
 
-// whole returns the answer as one immediate response.
 func (w *writer) whole() *extproc.ProcessingResponse {
 	w.header.Del("Content-Length")
 	set, _ := changed(&answered{status: w.status}, w.status, w.header)
@@ -157,7 +154,7 @@ func (w *writer) whole() *extproc.ProcessingResponse {
 		Headers: &extproc.HeaderMutation{SetHeaders: set}, Body: w.buf.Bytes(), Details: "rouse"}}}
 }
 
-// changed returns the changes from the header of an instance's answer to the client's.
+// From the instance's header to the client's.
 func changed(got *answered, code int, to http.Header) (set []*core.HeaderValueOption, remove []string) {
 	if code != got.status {
 		set = append(set, header(":status", strconv.Itoa(code), false))

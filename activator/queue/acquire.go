@@ -12,89 +12,79 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Want is one request as the queue sees it. Its owner sets the exported fields before the first [Function.Acquire], and
-// uses the same Want for all attempts. The hooks are called without locks, except End and Pays.
+// Want is one request. Its owner sets the exported fields before the first [Function.Acquire] and keeps it for all
+// attempts. Hooks must not block; all but End may be nil, and all but Waits and Ahead run while the function is locked.
 type Want struct {
 	route.Want
-	// Client is the client whose share the request uses. Source is a hash of the operator of the front door that it
-	// comes from; 0: it comes directly.
-	Client string
-	Source uint64
-	// Priority orders requests; higher goes first.
+	// Client is the client whose share is used, Source a hash of the operator of its front door; 0: none.
+	Client   string
+	Source   uint64
 	Priority int
-	// Before is how long the request has waited at a front door.
+	// Before is how long it has waited at a front door.
 	Before time.Duration
-	// Background requests use only spare capacity, and are no demand.
+	// Background requests use only spare capacity and are not demand.
 	Background bool
 	// AtOnce refuses the request if no slot is free.
 	AtOnce bool
-	// Group is the model with variants that the client named; empty: it named the function.
+	// Group is the model with variants that the client named; empty: the function.
 	Group api.FunctionName
-	// Bytes is the size of the body. Input and Tokens are the estimated tokens of its input, and of all. Prompt is
-	// the size of the part of the body that Prefix is of; 0: unknown.
+	// Bytes is the size of the body, Input the estimated input, Tokens of all. Prompt is the size that Prefix is
+	// of; 0: unknown.
 	Bytes         api.Bytes
 	Input, Tokens api.Tokens
 	Prompt        int
-	// Sequences is how many sequences the model computes for it; 0: one.
-	Sequences int
-	// Begun is when the request was complete, Due when its first token is due, Deadline when its client gives up. The
-	// last two may be zero.
+	Sequences     int
+	// Begun is when the request was complete, Due when its first token is due, Deadline when its client gives up.
 	Begun, Due, Deadline time.Time
-	// Trace is the client's trace; zero: none.
-	Trace api.Trace
+	Trace                api.Trace
 
-	// End ends the request, waiting or running; it must not block.
 	End func(error)
-	// EndUnread ends the request if its client has left written data unread for too long, and reports whether it does;
-	// nil: unknown. It must not block.
+	// EndUnread ends the request if its client has left data unread for too long, and reports whether it does.
 	EndUnread func() bool
-	// Drains is called when the instance of its slot drains, while the function is locked; nil: not called.
+	// Drains is called when the instance of its slot drains.
 	Drains func()
-	// Pause lets a stream that can continue later end with [Slot.Pause], and reports whether it does; nil: it can't. It
-	// must not block.
+	// Pause makes a stream that can continue later end with [Slot.Pause], and reports whether it does.
 	Pause func() bool
-	// Pays is called when the request has used more of the GPU time that instances hold, while the function is locked; nil: not called.
+	// Pays is called when more GPU time was used.
 	Pays func(gpuSeconds float64)
-	// GPUSeconds is all that it has used. It is set by the queue, and final when the request has no slot and does not wait.
+	// GPUSeconds is final once the request has no slot and does not wait.
 	GPUSeconds float64
-	// Waits is called each time before the request waits; nil: not called. since is when it first waited.
+	// Waits is called before each wait; since: the first one's beginning.
 	Waits func(f *Function, since time.Time)
-	// Ahead may send the request right behind the call that wakes an instance: it is the only one that waits. It must
-	// not block, and calls answered once the instance begins to answer, which gives the request a slot there if it
-	// still waits. Nil: the request is not sent before it has a slot.
+	// Ahead may send the only waiting request right behind the call that wakes an instance, and calls answered once
+	// the instance begins to answer.
 	Ahead func(to Target, answered func())
 
-	ticket  uint64             // its place in the queue; 0: none yet
-	entry   *entry             // nil: it has not waited for this function
-	slot    *Slot              // nil: it has none
-	since   time.Time          // when it first waited, for any function; zero: never
-	pauses  bool               // it was paused, and waits for its turn
-	charged float64            // the cost of what it did before it yielded a slot
-	begins  atomic.Int64       // how long its last attempt took to begin its answer, in nanoseconds
-	paused  time.Duration      // how long its limit stood still during the wait
-	ctx     context.Context    // ends the wait
-	done    context.CancelFunc // releases ctx; called at the end of the wait
-	held    time.Duration      // the total time in the queue, and for turns at instances
-	there   time.Duration      // the part of held at instances, since the last Renew
-	woke    time.Duration      // the part of held in which no instance was awake
-	wake    *Wake              // the trace that its answer ends; nil: none
-	woken   api.Trace          // the trace of the wake that it waited for; zero: none
+	ticket  uint64
+	entry   *entry // nil: it has not waited for this function
+	slot    *Slot
+	since   time.Time     // when it first waited, for any function; zero: never
+	pauses  bool          // it waits for its turn
+	charged float64       // before it yielded a slot
+	begins  atomic.Int64  // nanoseconds from sending to the answer's first byte
+	paused  time.Duration // how long its limit stood still
+	ctx     context.Context
+	done    context.CancelFunc
+	held    time.Duration // in queues and for turns
+	there   time.Duration // the part at instances since Renew
+	woke    time.Duration // the part without an awake instance
+	wake    *Wake         // that its answer ends
+	woken   api.Trace     // that it waited for
 
-	// The function's mutex guards these.
-	queued bool    // it waits
-	paid   float64 // until this time of the clock of waiting requests
+	// Guarded by the function's mutex.
+	queued bool
+	paid   float64 // clock of the waiting requests
 }
 
-// Waited returns the total time in the queues, the part of it in which no instance was awake, and whether the request
-// has ever waited.
+// Waited returns the time in the queues, the part without an awake instance, and whether it ever waited.
 func (w *Want) Waited() (held, woke time.Duration, ever bool) {
 	return w.held, w.woke, !w.since.IsZero()
 }
 
-// Woken returns the trace of the wake that the request waited for; zero: it waited for none.
+// Woken returns the trace of the wake that the request waited for, if any.
 func (w *Want) Woken() api.Trace { return w.woken }
 
-// Sent records when the request was sent to an instance and when the first byte of the answer was there.
+// Sent records when the request was sent and when the answer began.
 func (w *Want) Sent(sent, answered time.Time) {
 	w.begins.Store(int64(answered.Sub(sent)))
 	if w.wake != nil {
@@ -102,18 +92,17 @@ func (w *Want) Sent(sent, answered time.Time) {
 	}
 }
 
-// TakeWake returns the trace of the wake that the request's answer ends, once; nil: none. The caller ends it with
-// [Wake.FirstByte].
+// TakeWake returns once the trace that the caller ends with [Wake.FirstByte]; nil: none.
 func (w *Want) TakeWake() *Wake {
 	t := w.wake
 	w.wake = nil
 	return t
 }
 
-// Renew lets w wait as long as a new request, with its place in the order of the queue.
+// Renew lets w wait as long as a new request, at its place.
 func (w *Want) Renew() { w.since, w.paused, w.there, w.entry = time.Time{}, 0, 0, nil }
 
-// Leave ends w's stay at f: w holds no slot, and may go to another function.
+// Leave ends w's stay at f; w holds no slot.
 func (f *Function) Leave(w *Want) {
 	f.mu.Lock()
 	delete(f.wants, w)
@@ -121,18 +110,18 @@ func (f *Function) Leave(w *Want) {
 	w.entry, w.ticket, w.wake = nil, 0, nil
 }
 
-// waitStart is the work left to do, without the function's lock, for a request that has entered the queue.
+// waitStart is the work left without the lock for a request that has entered the queue.
 type waitStart struct {
-	unavailable, paused time.Duration // the clocks when it entered
+	unavailable, paused time.Duration
 	displaced           []*entry
-	crowded             *api.Error      // the refusal of the displaced
-	alone               bool            // no other request waits, and no instance is awake
-	waking              *route.Instance // its wake began with this request; nil: none
-	ahead               *Target         // where to send the request behind that wake; nil: nowhere
+	crowded             *api.Error
+	alone               bool            // only it waits, and no instance is awake
+	waking              *route.Instance // woken for this request
+	ahead               *Target         // where to send it behind that wake
 }
 
-// Acquire returns a slot for w, and blocks in the queue if none is free. The error is the refusal, an *[api.Error], or
-// the cause of ctx's end. A request that has given back a slot goes before all that wait.
+// Acquire returns a slot for w, and blocks in the queue if none is free. The error is an *[api.Error] or ctx's
+// cause. A request that has given back a slot goes before all others.
 func (f *Function) Acquire(ctx context.Context, w *Want) (*Slot, error) {
 	now := time.Now()
 	s, q, err := f.admit(ctx, w, now)
@@ -153,7 +142,6 @@ func (f *Function) Acquire(ctx context.Context, w *Want) (*Slot, error) {
 	return s, nil
 }
 
-// admit gives w a free slot or a place in the queue, or refuses it.
 func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, q *waitStart, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -179,14 +167,13 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 		f.wants[w] = struct{}{}
 		w.ticket = f.queue.Ticket()
 	}
-	// If not every request may use every slot, a free slot may be one that no waiting request can use.
+	// The free slot may suit no waiting request.
 	sees := f.sees()
-	// It may also be one that all clients that wait leave free for others.
 	mayTake := again && !w.pauses || f.queue.Len() == 0 || sees != nil || f.queue.picky > 0 || len(f.restrained) > 0 && f.first(nil, now) == nil
 	if mayTake && !f.leavesFree(w.Client, now) {
 		if i, why := f.set.PickFor(now, w.Want, of(sees, w.Client)); i != nil {
 			w.wake.goesTo(i.ID, now)
-			if why.Running >= why.Slots { // it may wait there
+			if why.Running >= why.Slots { // it waits there
 				f.shed(w)
 			}
 			return f.take(i, why, f.termsOf(w)).assign(w), q, nil
@@ -202,7 +189,7 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 	return s, f.startWait(w, displaced, now), nil
 }
 
-// startWait begins a wake for w, which has just entered the queue, or ends another request for it. The caller holds mu.
+// The caller holds mu.
 func (f *Function) startWait(w *Want, displaced []*entry, now time.Time) *waitStart {
 	f.retry.arm(now.Add(shareEvery), now)
 	asleep := !f.set.Awake(now)
@@ -222,7 +209,7 @@ func (f *Function) startWait(w *Want, displaced []*entry, now time.Time) *waitSt
 	return q
 }
 
-// enter puts w into the queue, and returns the entries that it displaces. The caller holds mu.
+// The caller holds mu.
 func (f *Function) enter(ctx context.Context, w *Want, again bool, now time.Time) (displaced []*entry, refused *api.Error) {
 	if w.since.IsZero() {
 		w.since = now
@@ -253,17 +240,17 @@ func (f *Function) enter(ctx context.Context, w *Want, again bool, now time.Time
 	}
 	w.entry, w.ctx, w.done = e, ctx, done
 	f.costs.queueUp(w, 1, now)
-	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
+	f.measureQueue()
 	return displaced, nil
 }
 
-// wait blocks until w, which entered the queue at since, gets a slot, is refused, or gives up.
+// wait blocks until w gets a slot, is refused, or gives up.
 func (f *Function) wait(w *Want, since time.Time, q *waitStart) (*Slot, error) {
 	for _, e := range q.displaced {
 		e.Offer(&Slot{refused: q.crowded}) // a client that left needs no refusal
 	}
 	if q.waking != nil {
-		runtime.Gosched() // let the wake's goroutine start first: the rest can wait for another thread
+		runtime.Gosched() // the wake's goroutine goes first
 	}
 	if q.ahead != nil {
 		e, i := w.entry, q.waking
@@ -290,8 +277,6 @@ func (f *Function) wait(w *Want, since time.Time, q *waitStart) (*Slot, error) {
 	return s, nil
 }
 
-// endWait records the end of a wait: with a slot or a refusal if ok, otherwise because the client left or its time
-// was up.
 func (f *Function) endWait(w *Want, s *Slot, ok bool, since time.Time, q *waitStart) {
 	now := time.Now()
 	f.mu.Lock()
@@ -303,7 +288,7 @@ func (f *Function) endWait(w *Want, s *Slot, ok bool, since time.Time, q *waitSt
 	}
 	if ok && s.refused == nil {
 		if s.trace == nil {
-			w.wake.goesTo(s.Instance, now) // a trace of the slot's own knows it already
+			w.wake.goesTo(s.Instance, now)
 		}
 		s.assign(w)
 	}
@@ -313,19 +298,19 @@ func (f *Function) endWait(w *Want, s *Slot, ok bool, since time.Time, q *waitSt
 		if !ok { // the wake goes on
 			woke += f.expected(now)
 		}
-		if f.outputs.tokens > 0 { // charge its client what a slot would have generated while nobody was served
+		if f.outputs.tokens > 0 { // what a slot would have generated
 			f.queue.order.Elsewhere(clientOf(w.Source, w.Client), w.Priority, control.Cost(0, f.outputs.generates(woke)))
 		}
 	}
 	w.paused += f.paused.at(now) - q.paused
-	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
+	f.measureQueue()
 	f.mu.Unlock()
 	if left {
 		f.meter.changed()
 	}
 }
 
-// dispatch hands free slots to waiting requests, in order, until no slot is free or no request waits.
+// dispatch hands out slots until none is free or no request waits.
 func (f *Function) dispatch() {
 	changed := false
 	for {
@@ -341,7 +326,7 @@ func (f *Function) dispatch() {
 	}
 }
 
-// next takes the next request out of the queue, with a slot for it; false: none waits, or no slot is free.
+// next takes out the next request, with a slot or a refusal; false: none.
 func (f *Function) next() (e *entry, s *Slot, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -361,8 +346,7 @@ func (f *Function) next() (e *entry, s *Slot, ok bool) {
 	return e, f.hand(i, why, e), true
 }
 
-// first returns the entry that gets the next slot, or a refusal. If not every instance may see every request, it is
-// the first entry that may use a free slot. The caller holds mu.
+// first returns the entry that gets the next slot, or a refusal. The caller holds mu.
 func (f *Function) first(sees func(client string, i api.InstanceID) bool, now time.Time) *entry {
 	all := sees == nil && f.queue.picky == 0
 	return f.queue.firstShared(f.share(now), func(e *entry) bool {
@@ -370,8 +354,8 @@ func (f *Function) first(sees func(client string, i api.InstanceID) bool, now ti
 	})
 }
 
-// strays reports whether a request may use none of the present instances, or only sleeping ones while others are
-// awake, so that nobody wakes one. The caller holds mu.
+// strays reports whether a request may use no present instance, or only sleeping ones while others are awake. The
+// caller holds mu.
 func (f *Function) strays(w route.Want, now time.Time) bool {
 	if w.Only == nil {
 		return false
@@ -380,16 +364,16 @@ func (f *Function) strays(w route.Want, now time.Time) bool {
 	return !some || f.set.Awake(now) && !f.set.AwakeFor(now, w)
 }
 
-// hand returns a slot of i, which was reserved for e; e has just left the queue. The caller holds mu.
+// hand returns a reserved slot of i for e, which has left the queue. The caller holds mu.
 func (f *Function) hand(i *route.Instance, why api.Choice, e *entry) *Slot {
 	s := f.take(i, why, e.terms)
 	s.trace, f.trace = f.trace, nil // the first request with a slot gets the trace
 	s.trace.goesTo(i.ID, time.Now())
-	f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
+	f.measureQueue()
 	return s
 }
 
-// offer hands a slot over; if the request has left, the slot is freed.
+// offer hands a slot over, or frees it.
 func (f *Function) offer(e *entry, s *Slot) {
 	if e.Offer(s) || s.refused != nil {
 		return
@@ -402,8 +386,7 @@ func (f *Function) offer(e *entry, s *Slot) {
 	s.release(0)
 }
 
-// answered gives e, if it still waits, a slot of the instance that answers the request that was sent ahead. The
-// instance may be in any state, by its last report: if it is about to sleep again, it waits for this request.
+// answered gives e, if it still waits, a slot of the instance that began to answer, whatever its last report.
 func (f *Function) answered(e *entry, i *route.Instance) {
 	f.mu.Lock()
 	if !f.queue.Leave(e) { // it has a slot, or has left
@@ -419,17 +402,14 @@ func (f *Function) answered(e *entry, i *route.Instance) {
 	f.meter.changed()
 }
 
-// Permission is the right to wake one instance: the pure rules of grants and revocations, in whatever order they
-// arrive. The zero value permits nothing.
+// Permission is the right to wake one instance.
 type Permission struct {
-	// Grant is the standing grant; zero: none.
 	Grant api.Grant
-	// Revoked is the highest revoked epoch: no grant with it or a lower one is accepted.
+	// Revoked is the highest revoked epoch.
 	Revoked uint64
 }
 
-// Accept applies a grant. It returns false if the grant is outdated, and changes nothing. A grant with a lifetime is
-// valid for that long from now, whatever its sender's clock.
+// Accept applies a grant, whose lifetime counts from now; false: it is outdated.
 func (p Permission) Accept(g api.Grant, now time.Time) (Permission, bool) {
 	if g.Instance == "" || g.Epoch <= p.Revoked || api.StaleEpoch(g.Epoch, p.Grant.Epoch) {
 		return p, false
@@ -441,7 +421,6 @@ func (p Permission) Accept(g api.Grant, now time.Time) (Permission, bool) {
 	return p, true
 }
 
-// Revoke revokes every grant up to an epoch.
 func (p Permission) Revoke(epoch uint64) Permission {
 	p.Revoked = max(p.Revoked, epoch)
 	if p.Grant.Epoch <= epoch {

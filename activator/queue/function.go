@@ -11,11 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Function is one function: its instances, its waiting and running requests, and its demand. One mutex guards the
-// queue and the instances together, so that "no slot is free" and "then wait" are one step.
-//
-// Whatever may free a slot or wake an instance calls [Function.dispatch] afterwards, which returns only when no request
-// waits or no slot is free. So a request in the queue need not try again.
+// Function is one function. One mutex guards queue and instances: "no slot is free" and "then wait" are one step.
+// Whatever may free a slot or wake an instance calls [Function.dispatch].
 type Function struct {
 	Name    api.FunctionName
 	Created time.Time
@@ -23,40 +20,38 @@ type Function struct {
 
 	q     *Queues
 	meter *meter
-	spec  atomic.Pointer[api.Function] // the declaration; never nil
-	group atomic.Pointer[Group]        // nil: no variant of a model
+	spec  atomic.Pointer[api.Function] // never nil
+	group atomic.Pointer[Group]
 
 	mu         sync.Mutex // guards all below; never held while blocking
-	declared   bool       // reports and grants may come before the declaration
+	declared   bool       // grants may come before the declaration
 	queue      waitQueue
 	set        route.Set
-	wants      map[*Want]struct{} // all that wait or run
+	wants      map[*Want]struct{} // waiting or running
 	slots      int                // in use
-	background int                // of these, slots of background requests
-	known      []api.ModelName    // the adapters' names that Renamed was called for
-	seen       []api.ModelName    // the adapters in the instances' last reports
-	model      *api.ModelFacts    // from the last report with them; nil: none
-	last       time.Time          // when the last request arrived
+	background int                // the part of background requests
+	known      []api.ModelName    // that Renamed was called for
+	seen       []api.ModelName    // in the instances' last reports
+	model      *api.ModelFacts
+	last       time.Time
 	outputs    outputs
-	// Why the function can't start, from the autoscaler; nil: it can. And until when; zero: until an instance is
-	// awake.
+	// Until then; zero: until an instance is awake.
 	failed      *api.Error
 	failedUntil time.Time
 	waking      underway
 	preferred   preferred
-	trace       *Wake // of the wake that requests wait for; nil: none
-	// The last known durations of a wake and a start; 0 while unknown.
+	trace       *Wake // that requests wait for
+	// 0: unknown
 	wakeTime, loadTime time.Duration
-	unavailable        clock // no instance is awake
-	paused             clock // waiting for a node or for the model to be fetched: the limits of waiting requests stand still
-	retry              alarm // dispatches again when an instance is avoided or a wake is paused
+	unavailable        clock
+	paused             clock // limits of waiting requests stand still
+	retry              alarm // dispatches again
 	restrained         restraints
 	costs              costs
 }
 
-// clock adds up the time during which a condition held.
 type clock struct {
-	since time.Time // zero: it does not hold
+	since time.Time
 	total time.Duration
 }
 
@@ -86,7 +81,6 @@ func newFunction(q *Queues, name api.FunctionName) *Function {
 	return f
 }
 
-// close stops f's timers and sends its last demand.
 func (f *Function) close() {
 	f.mu.Lock()
 	f.retry.stop()
@@ -94,7 +88,7 @@ func (f *Function) close() {
 	f.meter.close()
 }
 
-// Spec returns the declaration, which must not be changed. Before the declaration it has only a name.
+// Spec returns the declaration, which must not be changed.
 func (f *Function) Spec() *api.Function { return f.spec.Load() }
 
 // Declared reports whether f is declared.
@@ -104,22 +98,22 @@ func (f *Function) Declared() bool {
 	return f.declared
 }
 
-// Several reports whether there are several instances, so that the preferences of a [Want] matter.
+// Several reports whether the preferences of a [Want] matter.
 func (f *Function) Several() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.set.Many()
 }
 
-// Adapters returns the sorted names of the adapters that are declared, or that any instance has.
+// Adapters returns the adapters that are declared or that an instance has.
 func (f *Function) Adapters() []api.ModelName {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.adapters()
 }
 
-// adapters is [Function.Adapters]. If no instance can report, the last reports count: a runtime may have built-in
-// adapters. The caller holds mu.
+// adapters uses the last reports if no instance can report: a runtime may have built-in adapters. The caller holds
+// mu.
 func (f *Function) adapters() []api.ModelName {
 	var names []api.ModelName
 	for _, a := range f.Spec().Runtime.Adapters {
@@ -140,14 +134,14 @@ func (f *Function) adapters() []api.ModelName {
 	return slices.Compact(names)
 }
 
-// Best returns the report of the instance that can accept a request soonest.
+// Best returns the report of the instance that accepts a request soonest.
 func (f *Function) Best() (st api.InstanceStatus, found bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.set.Best()
 }
 
-// Model returns what an instance has reported about the model, or nothing.
+// Model returns what an instance has reported about the model.
 func (f *Function) Model() (facts api.ModelFacts) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,7 +154,7 @@ func (f *Function) Model() (facts api.ModelFacts) {
 	return facts
 }
 
-// Activity returns f's activity.
+// Activity returns what the function does now.
 func (f *Function) Activity() api.Activity {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -174,12 +168,11 @@ func (f *Function) Activity() api.Activity {
 	return s
 }
 
-// Room is the free capacity of a function's instances.
+// Room is the free capacity of a function.
 type Room struct {
-	// Slots is how many requests the available instances serve at once, or one instance if none is available. Free is
-	// how many of these slots are free and not waited for.
+	// Slots counts those of available instances, or of one instance; Free, those neither used nor waited for.
 	Slots, Free int
-	// Wake is how long it takes until requests are accepted; 0: no time, or unknown.
+	// Wake is the time until requests are accepted; 0: none, or unknown.
 	Wake time.Duration
 }
 
@@ -201,7 +194,6 @@ func (f *Function) Room() (r Room) {
 	return r
 }
 
-// level returns the demand to report to the autoscaler.
 func (f *Function) level() api.Demand {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -234,7 +226,7 @@ func (f *Function) RefuseWaiting(err *api.Error) {
 	for {
 		f.mu.Lock()
 		e := f.queue.Next()
-		f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
+		f.measureQueue()
 		f.mu.Unlock()
 		if e == nil {
 			break
@@ -243,6 +235,9 @@ func (f *Function) RefuseWaiting(err *api.Error) {
 	}
 	f.meter.changed()
 }
+
+// The caller holds mu.
+func (f *Function) measureQueue() { f.Metrics.Held(f.queue.Len(), f.queue.Bytes()) }
 
 // EndAll ends all waiting and running requests with err.
 func (f *Function) EndAll(err *api.Error) {
@@ -253,7 +248,7 @@ func (f *Function) EndAll(err *api.Error) {
 	}
 }
 
-// sees is [Sight.Sees] for f. The caller holds mu.
+// The caller holds mu.
 func (f *Function) sees() func(client string, i api.InstanceID) bool {
 	if f.q.cfg.Sight == nil {
 		return nil
@@ -261,7 +256,7 @@ func (f *Function) sees() func(client string, i api.InstanceID) bool {
 	return f.q.cfg.Sight.Sees(f.Name)
 }
 
-// of returns a filter of the instances that a client's requests may go to; nil: any.
+// of filters the instances for a client; nil: any.
 func of(sees func(client string, i api.InstanceID) bool, client string) func(api.InstanceID) bool {
 	if sees == nil {
 		return nil
@@ -269,49 +264,42 @@ func of(sees func(client string, i api.InstanceID) bool, client string) func(api
 	return func(i api.InstanceID) bool { return sees(client, i) }
 }
 
-// The intervals of a meter.
 const (
 	sendSoon   = 5 * time.Millisecond
 	sendEvery  = 50 * time.Millisecond
 	sendRepeat = time.Second
 )
 
-// meter reports the demand for one function to the autoscaler, as CloudEvents. An event carries the current level,
-// never a difference, so a lost or repeated event does no harm.
+// meter sends the demand for one function as events with its level.
 //
-//  1. [meter.sendNow] sends the level at once, on the caller's goroutine: a request waits that only the autoscaler can
-//     help.
-//  2. Any other change ([meter.changed]) is sent within sendEvery, together with all other changes of that time, but
-//     not before sendSoon: the work that it causes must not delay the request that caused it.
-//  3. A level that is not zero is repeated every sendRepeat.
-//  4. The last event of a meter is a zero level ([meter.close]).
+//  1. [meter.sendNow] sends at once: a request waits that only the autoscaler can help.
+//  2. Other changes are sent together after sendSoon to sendEvery, so as not to delay the request.
+//  3. A level above zero is repeated every sendRepeat.
+//  4. The last event is zero ([meter.close]).
 //
-// Events are sent in the order in which their levels were read. Emitters must not block, so sending doesn't. A meter
-// is safe for concurrent use.
+// Events keep the order in which levels were read. A meter is safe for concurrent use.
 type meter struct {
 	level   func() api.Demand
 	emitter api.Emitter
 	source  string
 
-	// dirty is set when the level changes, and cleared under mu before the level is read.
+	// Cleared under mu before the level is read.
 	dirty atomic.Bool
 
-	mu     sync.Mutex // guards all below; held while an event is emitted, so that events stay in order
+	mu     sync.Mutex // guards all below; held while an event is emitted
 	due    alarm
-	last   time.Time // when the last event was sent
+	last   time.Time
 	sent   api.Demand
 	closed bool
 }
 
-// newMeter returns a meter. level returns the current level; it is called without its callers' locks and must not call the
-// meter. source is the source of the events.
+// level is called without locks and must not call the meter.
 func newMeter(level func() api.Demand, e api.Emitter, source string) *meter {
 	m := &meter{level: level, emitter: e, source: source}
 	m.due = newAlarm(m.sendNow)
 	return m
 }
 
-// sendNow sends the level now. The timer calls it too.
 func (m *meter) sendNow() {
 	m.mu.Lock()
 	if !m.closed {
@@ -321,16 +309,14 @@ func (m *meter) sendNow() {
 	m.schedule()
 }
 
-// changed schedules sending after a change of the level. It does not block, not even while an event is emitted, and
-// costs little if a send is already scheduled.
+// changed does not block, even while an event is emitted.
 func (m *meter) changed() {
 	if !m.dirty.Swap(true) {
 		m.schedule()
 	}
 }
 
-// schedule makes sure that a change gets sent. If another goroutine holds mu, that one does: every unlock of mu is
-// followed by a call of schedule.
+// If another goroutine holds mu, it schedules: every unlock of mu is followed by schedule.
 func (m *meter) schedule() {
 	if !m.dirty.Load() || !m.mu.TryLock() {
 		return
@@ -342,10 +328,10 @@ func (m *meter) schedule() {
 	m.mu.Unlock()
 }
 
-// alarm is a timer that calls a function at the earliest of the times that it was given. A lock of its owner guards it.
+// alarm is a timer that calls a function at the earliest of its times. Its owner's lock guards it.
 type alarm struct {
 	timer *time.Timer
-	at    time.Time // when it calls; zero: not
+	at    time.Time
 }
 
 func newAlarm(do func()) alarm {
@@ -354,7 +340,7 @@ func newAlarm(do func()) alarm {
 	return a
 }
 
-// arm makes the call happen at the given time, unless it happens earlier already.
+// arm sets the time of the call, unless an earlier one is set.
 func (a *alarm) arm(at, now time.Time) {
 	if !a.at.IsZero() && !at.Before(a.at) {
 		return
@@ -363,13 +349,12 @@ func (a *alarm) arm(at, now time.Time) {
 	a.timer.Reset(max(at.Sub(now), 0))
 }
 
-// stop forgets the time.
 func (a *alarm) stop() {
 	a.at = time.Time{}
 	a.timer.Stop()
 }
 
-// send reads and sends the level, and arms the timer for the next send.
+// The caller holds mu.
 func (m *meter) send(now time.Time) {
 	m.dirty.Store(false)
 	m.sent = m.level()
@@ -381,7 +366,7 @@ func (m *meter) send(now time.Time) {
 	}
 }
 
-// close sends a zero level, unless the last one sent was zero, and stops. No event is sent after it returns.
+// close sends a last zero level. No event follows.
 func (m *meter) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,18 +1,13 @@
-// Package queue stands between a request that was read and an instance that serves it. It holds this activator's state
-// of each function: the instances as they report themselves, their slots, the requests that wait, the wake that they
-// wait for, and the demand that the autoscaler learns.
+// Package queue holds requests until an instance can serve them: it keeps each function's instances, slots, waiting
+// requests, wake and demand. It neither reads requests nor sends them.
 //
-// It knows no clients' protocols: it neither reads requests nor sends them. The life of one request here:
-//
-//  1. Its owner describes it in a [Want] and calls [Function.Acquire]. A free slot of an awake instance is returned at
-//     once (package route chooses the instance).
-//  2. Without one the request waits in the function's queue ([waitQueue]), or is refused. If no instance is awake and
-//     a grant allows it, a sleeping one is woken ([Queues.Grant]), once, however many requests wait. Demand goes to the
-//     autoscaler.
-//  3. Whatever may free a slot or wake an instance dispatches: it hands free slots to waiting requests, in order.
-//  4. The owner sends the request to the slot's instance. [Slot.Done] ends it. [Slot.GiveBack] returns the slot of an
-//     instance that did not serve the request: the owner calls Acquire again, and the request keeps its place.
-//  5. [Function.Leave] ends the request's stay at the function.
+//  1. The owner of a request describes it in a [Want] and calls [Function.Acquire], which returns a free slot
+//     (package route chooses the instance).
+//  2. Otherwise the request waits ([waitQueue]) or is refused. If no instance is awake and a grant allows it, one
+//     wake begins.
+//  3. Whatever may free a slot or wake an instance dispatches.
+//  4. The owner sends the request and calls [Slot.Done], or [Slot.GiveBack] and Acquire again, at its old place.
+//  5. [Function.Leave] ends the request's stay.
 //
 // All methods are safe for concurrent use; a Want and a Slot belong to one goroutine at a time. Only Acquire and
 // [Queues.Revoke] block.
@@ -30,36 +25,32 @@ import (
 	"github.com/rouse-dev/rouse/activator/metrics"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/tombstone"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Config is the configuration that all functions share. Emitter, Waker, Metrics, Tracer, Renamed and Log are required.
+// Config serves all functions. Waits, Sight and Others may be nil.
 type Config struct {
-	// Name is the activator's name.
-	Name string
-	// Emitter sends demand and the records of wakes.
+	Name    string
 	Emitter api.Emitter
 	Waker   Waker
 	Metrics *metrics.Metrics
 	Tracer  *waketrace.Tracer
-	// Renamed is called without locks when the declared functions or the names of their adapters have changed.
+	// Renamed is called without locks when functions or adapters' names have changed.
 	Renamed func()
-	// Waits returns what keeps a function from waking, or ""; nil: always unknown.
-	Waits func(api.FunctionName) string
-	// Sight limits which instances may see which clients' requests; nil: all may see all.
-	Sight Sight
-	// Others tells other activators what clients' requests have cost here; nil: no others.
+	Waits   func(api.FunctionName) string
+	Sight   Sight
+	// Others is told what requests have cost here.
 	Others interface{ Served(u control.ClientUse) }
 	Log    *slog.Logger
 }
 
-// Sight decides which instances may see which clients' requests. It is called while a function is locked: it must not
-// block or call the activator. Clients are identified as in [peer.Peer].
+// Sight decides which instances may see which clients' requests; nil: all may. A function is locked meanwhile: it
+// must not block or call the activator. Clients are as in [peer.Peer].
 type Sight interface {
-	// Sees returns a function that reports whether an instance of f may see a client's requests; nil: each may see
-	// all.
+	// A nil function: each may see all.
 	Sees(f api.FunctionName) func(client string, i api.InstanceID) bool
-	// Bars returns why no instance, present or future, may see a client's requests; nil: one may.
+	// Bars returns why no instance may ever see a client's requests.
 	Bars(f api.FunctionName, client string) *api.Error
 }
 
@@ -67,10 +58,11 @@ type Sight interface {
 type Queues struct {
 	cfg    Config
 	grants *grants
-	woken  chan *Wake // for Run to report; dropped if it is full; never closed
+	woken  chan *Wake // for Run; dropped when full
 
-	mu        sync.Mutex // guards functions; never locked while a function is
+	mu        sync.Mutex // guards the fields below; not locked while a function is
 	functions map[api.FunctionName]*Function
+	removed   tombstone.Set // instances that outlive their function
 }
 
 // New returns Queues without functions.
@@ -93,19 +85,21 @@ func (q *Queues) Run(ctx context.Context) {
 	}
 }
 
-// function returns a function, and creates it if needed: reports and grants may arrive before the declaration.
-func (q *Queues) function(name api.FunctionName) *Function {
+// Reports and grants may come before the declaration.
+func (q *Queues) function(name api.FunctionName) *Function { return q.functionOf(name, "") }
+
+// functionOf is function, or nil if an instance outlives a removed one.
+func (q *Queues) functionOf(name api.FunctionName, id api.InstanceID) *Function {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	f := q.functions[name]
-	if f == nil {
+	if f == nil && !q.removed.Holds(id, 0, time.Now()) {
 		f = newFunction(q, name)
 		q.functions[name] = f
 	}
 	return f
 }
 
-// known returns a function, or nil.
 func (q *Queues) known(name api.FunctionName) *Function {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -123,12 +117,12 @@ func (q *Queues) All() []*Function {
 	return all
 }
 
-// PutFunction declares a function, or changes it. Waiting requests keep waiting, under the new limits.
+// PutFunction declares or changes a function. Waiting requests keep waiting, under the new limits.
 func (q *Queues) PutFunction(spec api.Function) {
 	kind := spec.Runtime.Kind
 	spec = spec.WithDefaults()
 	if spec.Service != "" {
-		spec.Runtime.Kind = kind // for a revision without a kind, the image may decide
+		spec.Runtime.Kind = kind // the image may decide
 	}
 	f := q.function(spec.Name)
 	f.mu.Lock()
@@ -147,26 +141,29 @@ func (q *Queues) PutFunction(spec api.Function) {
 	q.cfg.Renamed()
 }
 
-// RemoveFunction removes a function. Requests that wait for it are refused; running ones finish.
+// RemoveFunction refuses waiting requests; running ones finish.
 func (q *Queues) RemoveFunction(name api.FunctionName) {
-	q.mu.Lock()
-	f := q.functions[name]
-	delete(q.functions, name)
-	q.mu.Unlock()
+	f := q.known(name)
 	if f == nil {
 		return
 	}
 	f.mu.Lock()
 	f.declared = false
+	left := f.set.Reports()
 	f.mu.Unlock()
+	q.mu.Lock()
+	delete(q.functions, name)
+	for _, st := range left {
+		q.removed.Add(st.Instance, tombstone.Final, time.Time{})
+	}
+	q.mu.Unlock()
 	q.cfg.Renamed()
 	f.RefuseWaiting(api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the function %s was removed while the request waited", name))
 	f.close()
 	f.Metrics.Remove()
 }
 
-// Expect sets how long a start and a wake of a function took before this process began; 0: unknown. Waiting clients
-// are told these times until this process has measured its own.
+// Expect sets how long a start and a wake took before this process; 0: unknown.
 func (q *Queues) Expect(name api.FunctionName, load, wake time.Duration) {
 	f := q.function(name)
 	f.mu.Lock()
@@ -174,8 +171,7 @@ func (q *Queues) Expect(name api.FunctionName, load, wake time.Duration) {
 	f.loadTime, f.wakeTime = cmp.Or(f.loadTime, load), cmp.Or(f.wakeTime, wake)
 }
 
-// Retire stops sending requests to the present instances of a function, whatever they report: the function is about
-// to be redeclared, and new instances replace them. It does nothing if the function is not known.
+// Retire stops sending requests to the present instances of a function, whatever they report.
 func (q *Queues) Retire(name api.FunctionName) {
 	if f := q.known(name); f != nil {
 		f.mu.Lock()
@@ -184,8 +180,7 @@ func (q *Queues) Retire(name api.FunctionName) {
 	}
 }
 
-// Brings sets the adapters that are built into a function's runtime, until an instance reports its own. Their names
-// become models of the function. It does nothing if the function is not known.
+// Brings sets the adapters built into a runtime until an instance reports.
 func (q *Queues) Brings(name api.FunctionName, adapters []api.ModelName) {
 	f := q.known(name)
 	if f == nil {
@@ -199,12 +194,13 @@ func (q *Queues) Brings(name api.FunctionName, adapters []api.ModelName) {
 	q.cfg.Renamed()
 }
 
-// ObserveInstance applies an instance's report. Outdated reports are ignored.
+// ObserveInstance applies an instance's report, unless it is outdated or the instance's function was removed.
 func (q *Queues) ObserveInstance(st api.InstanceStatus) {
-	f := q.function(st.Function)
-	f.update(func(now time.Time) { f.learn(st, now) })
-	if st.Ready() {
-		f.gather()
+	if f := q.functionOf(st.Function, st.Instance); f != nil {
+		f.update(func(now time.Time) { f.learn(st, now) })
+		if st.Ready() {
+			f.gather()
+		}
 	}
 	if st.State == api.Gone {
 		q.grants.forget(st.Instance)
@@ -226,12 +222,12 @@ func (q *Queues) Grant(g api.Grant) {
 	}
 }
 
-// Revoke revokes the grants of g's instance up to g's epoch. It blocks until no wake under them is in progress or can
-// begin, and then returns nil.
+// Revoke revokes the grants of g's instance up to g's epoch, and blocks until no wake under them is in progress. If
+// ctx ends first it returns an error.
 func (q *Queues) Revoke(ctx context.Context, g api.Grant) error { return q.grants.revoke(ctx, g) }
 
-// Fail records that a function can't start now. Waiting requests are refused with err. New ones are refused too,
-// until an instance is awake or err's RetryAfter, if it has one, has passed. A nil err ends this.
+// Fail records that a function can't start: requests are refused until an instance is awake or err's RetryAfter, if
+// any, has passed. A nil err ends this.
 func (q *Queues) Fail(name api.FunctionName, err *api.Error) {
 	f := q.function(name)
 	f.mu.Lock()
@@ -245,16 +241,14 @@ func (q *Queues) Fail(name api.FunctionName, err *api.Error) {
 	}
 }
 
-// Report sends a function's demand now rather than when it is due: an operator's command must be judged by the
-// present demand. It does nothing if the function is not known.
+// Report sends a function's demand now.
 func (q *Queues) Report(name api.FunctionName) {
 	if f := q.known(name); f != nil {
 		f.meter.sendNow()
 	}
 }
 
-// ServedElsewhere charges a client for what its requests cost at another activator, which counts against its turns
-// here.
+// ServedElsewhere charges a client for requests at another activator.
 func (q *Queues) ServedElsewhere(u control.ClientUse) {
 	if f := q.known(u.Function); f != nil {
 		f.mu.Lock()

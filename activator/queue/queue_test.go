@@ -355,3 +355,31 @@ func TestAnsweredTooLate(t *testing.T) {
 		}
 	})
 }
+
+// TestRemovedStaysAway: what the instances of a removed function still report does not bring it back, until it is
+// declared again.
+func TestRemovedStaysAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startFunction(t, 1, nil)
+		q := f.q
+		q.RemoveFunction(f.Name)
+		st := api.InstanceStatus{Instance: "m-0001", Function: f.Name, State: api.Draining, PID: 7, Seq: 2, Endpoint: "http://192.0.2.1:80", Since: time.Now()}
+		q.ObserveInstance(st)
+		q.Hold(f.Name, st.Instance, 1)
+		if all := q.All(); len(all) != 0 {
+			t.Errorf("an instance that drains brings back %s", all[0].Name)
+		}
+		q.PutFunction(api.Function{Name: f.Name})
+		st.Seq, st.State = 3, api.Awake
+		q.ObserveInstance(st)
+		if st, found := q.function(f.Name).Best(); !found || st.State != api.Awake {
+			t.Errorf("after the function is declared again, its instance is %q, want awake", st.State)
+		}
+		q.RemoveFunction(f.Name)
+		st.Seq, st.State = 4, api.Gone
+		q.ObserveInstance(st)
+		if all := q.All(); len(all) != 0 {
+			t.Errorf("the end of an instance brings back %s", all[0].Name)
+		}
+	})
+}

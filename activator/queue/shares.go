@@ -12,43 +12,40 @@ import (
 	"github.com/rouse-dev/rouse/internal/fair"
 )
 
-// A function's slots are shared between the clients that run or wait. With S slots and C clients, a share is S/C slots,
-// rounded up. A request of several sequences counts as so many slots, and as no more than there are.
+// Clients that run or wait share a function's slots: each S/C of them, rounded up. A request counts as its
+// sequences.
 //
-//  1. Within a priority, a client that has its share gets no further slot while one below its share waits.
-//  2. While requests wait, one whose client leaves written data unread ends ([Want.EndUnread]).
-//  3. Once a request has waited for [fair.GivesWayAfter] whose client is below its share, a client above its share pauses
-//     a stream: it waits for its turn, and continues where it was.
-//  4. For restrains after 2 or 3, a client leaves one slot free: the next request of another has not to wait.
+//  1. Within a priority, a client with its share gets no slot while one below its share waits.
+//  2. While requests wait, one whose client leaves data unread ends ([Want.EndUnread]).
+//  3. Once one below its client's share has waited for [fair.GivesWayAfter], a client above its share pauses a
+//     stream.
+//  4. For the time restrains after 2 or 3, a client leaves one slot free for others.
 const (
-	shareEvery = 250 * time.Millisecond
-	restrains  = time.Minute
-	// mostRestrained bounds the clients that are remembered.
+	shareEvery     = 250 * time.Millisecond
+	restrains      = time.Minute
 	mostRestrained = 1024
 )
 
-// share returns the number of slots in a share. The caller holds mu.
+// The caller holds mu.
 func (f *Function) share(now time.Time) int {
 	return f.queue.shares.Share(max(f.set.Capacity(now), f.slots))
 }
 
-// firstShared is [waitQueue.First] among the entries for which may returns true, where in each priority those of clients
-// below their share come first. If no entry is picky, may must return the same for all entries of a client.
+// firstShared is First among entries that may accepts, those of clients below their share first. If no entry is
+// picky, may must return the same for all entries of a client.
 func (q *waitQueue) firstShared(share int, may func(*entry) bool) *entry {
 	return entryOf(q.order.FirstOf(
 		func(i *fair.Item) bool { return may(entryOf(i)) },
 		func(i *fair.Item) bool { return q.shares.Slots(entryOf(i).Client) < share }, q.picky > 0))
 }
 
-// leavesFree reports whether a free slot is to stay free for others than a client. The caller holds mu.
+// The caller holds mu.
 func (f *Function) leavesFree(client string, now time.Time) bool {
 	return now.Before(f.restrained[client]) && f.set.Free(now) <= 1 && f.slots > 0
 }
 
-// restraints say until when clients leave a slot free. The function's mutex guards them.
 type restraints map[string]time.Time
 
-// add lets a client leave a slot free for a while.
 func (r restraints) add(client string, now time.Time) {
 	if len(r) >= mostRestrained {
 		clear(r)
@@ -56,7 +53,7 @@ func (r restraints) add(client string, now time.Time) {
 	r[client] = now.Add(restrains)
 }
 
-// checkShares looks at the running requests while others wait. The caller holds mu.
+// checkShares applies 2 and 3. The caller holds mu.
 func (f *Function) checkShares(now time.Time) {
 	maps.DeleteFunc(f.restrained, func(_ string, until time.Time) bool { return !now.Before(until) })
 	if f.queue.Len() == 0 {
@@ -76,11 +73,11 @@ func (f *Function) checkShares(now time.Time) {
 	f.pauseAbove(running, now)
 }
 
-// pauseAbove pauses streams of clients above their share, the longest-running first, one for each request that waits
-// below its client's share and has no worse priority. The caller holds mu.
+// pauseAbove pauses the longest-running streams of clients above their share, one for each waiting request of no
+// lower priority below its client's. The caller holds mu.
 func (f *Function) pauseAbove(running []*Want, now time.Time) {
 	share := f.share(now)
-	wanted := func(w *Want, than int) bool { // more requests wait that w may give way for
+	wanted := func(w *Want, than int) bool {
 		for at := f.queue.all.Front(); at != nil && than >= 0; at = at.Next() {
 			e := entryAt(at)
 			waited := now.Sub(e.arrived) >= fair.GivesWayAfter(time.Duration(w.begins.Load())) || !f.restrained[w.Client].IsZero()
@@ -90,13 +87,13 @@ func (f *Function) pauseAbove(running []*Want, now time.Time) {
 		}
 		return than < 0
 	}
-	asked, paused := 0, map[string]int{} // the latter in slots
+	asked, paused := 0, map[string]int{} // in slots
 	slices.SortFunc(running, func(a, b *Want) int {
 		return cmp.Or(b.slot.asked.Compare(a.slot.asked), a.slot.taken.Compare(b.slot.taken))
 	})
 	for _, w := range running {
 		s := w.slot
-		if now.Sub(s.asked) >= fair.MostGivesWay { // otherwise it comes to its next event soon
+		if now.Sub(s.asked) >= fair.MostGivesWay { // else it comes to its next event soon
 			if f.queue.shares.Slots(w.Client)-paused[w.Client] <= share || !wanted(w, asked) || !w.Pause() {
 				continue
 			}
@@ -108,18 +105,16 @@ func (f *Function) pauseAbove(running []*Want, now time.Time) {
 	}
 }
 
-// Pause is [Slot.Yield] of a stream that continues in its turn. It may wait for longer than a new request.
+// Pause is [Slot.Yield] of a stream that continues in its turn, within mostPaused.
 func (s *Slot) Pause(u Used) {
 	s.want.Renew()
 	s.want.pauses = true
 	s.Yield("", u)
 }
 
-// mostPaused is how long a paused stream may wait.
 const mostPaused = time.Hour
 
-// Group is a model with variants: functions that are ways to run it. A request that waits at one variant moves to
-// another as soon as that one has a free slot.
+// Group is a model with variants. A request that waits at one moves to another with a free slot.
 type Group struct {
 	Name     api.FunctionName
 	Variants []*Function
@@ -131,18 +126,18 @@ func (f *Function) SetGroup(g *Group) { f.group.Store(g) }
 // ErrElsewhere refuses a waiting request that another variant of its model serves.
 var ErrElsewhere = api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "another variant of the model has a free slot")
 
-// The ranks of variants. Which one a request goes to now, in this order:
+// The ranks of variants, the best first.
 const (
-	hasSlot    = iota // it is awake and has a free slot
-	isAwake           // it is awake
-	isWoken           // it is being woken
-	isGranted         // it sleeps and may be woken without asking
-	isExpected        // requests wait for it, or it starts
-	isAny             // the autoscaler decides which one to start
-	isRefused         // it refuses requests
+	hasSlot = iota
+	isAwake
+	isWoken
+	isGranted  // asleep, and may be woken at once
+	isExpected // requests wait for it, or it starts
+	isAny
+	isRefused
 )
 
-// Best returns the variant that can serve a request best now. Among equals it is the cheapest, then the first by name.
+// Best returns the best variant for a request now: by rank, price, name.
 func Best(variants []*Function) *Function {
 	var best *Function
 	var rank int
@@ -156,7 +151,6 @@ func Best(variants []*Function) *Function {
 	return best
 }
 
-// rank returns f's rank among a model's variants.
 func (f *Function) rank(now time.Time) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -182,7 +176,7 @@ func (f *Function) rank(now time.Time) int {
 	return isAny
 }
 
-// gather moves requests that wait at other variants of f's model to f, as many as it has free slots.
+// gather moves requests that wait at f's other variants to f.
 func (f *Function) gather() {
 	g := f.group.Load()
 	if g == nil {
@@ -204,13 +198,12 @@ func (f *Function) gather() {
 	}
 }
 
-// sendAway makes up to most requests that wait for f, but named the group, look for another variant, in order of
-// their priority and then of their wait, the longest first.
+// sendAway makes up to most requests that named the group look for another variant.
 func (f *Function) sendAway(group api.FunctionName, most int) (sent int) {
 	for sent < most {
 		f.mu.Lock()
 		e := f.queue.LeaveFirst(group)
-		f.Metrics.Held(f.queue.Len(), f.queue.Bytes())
+		f.measureQueue()
 		f.mu.Unlock()
 		if e == nil {
 			break

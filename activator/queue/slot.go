@@ -12,78 +12,71 @@ import (
 	"github.com/rouse-dev/rouse/internal/fair"
 )
 
-// Target is an instance that a request may be sent to, and its function's declaration.
+// Target is where a request may be sent.
 type Target struct {
 	Instance api.InstanceID
-	Base     *url.URL // of the instance's root; must not be changed
+	Base     *url.URL // must not be changed
 	Spec     *api.Function
 }
 
-// Slot is the right to send one request to an instance. Its owner ends it with either [Slot.Done] or [Slot.GiveBack].
+// Slot is the right to send one request to an instance. [Slot.Done], [Slot.GiveBack] or [Slot.Yield] ends it.
 type Slot struct {
 	Target
-	Choice api.Choice // why this instance was chosen
-	Waits  bool       // it is a cluster, where requests wait for their turn
+	Choice api.Choice
+	Waits  bool // a cluster, where requests wait for their turn
 
 	f        *Function
 	instance *route.Instance
 	terms    terms
 	taken    time.Time
-	asked    time.Time  // when its request was asked to give way; zero: never
-	paid     float64    // until this time of its clock
-	trace    *Wake      // the trace that the request ends; nil: none
-	want     *Want      // the request that has the slot; nil: not yet known
-	refused  *api.Error // handed to a waiting request in place of a slot; nil: it is a slot
+	asked    time.Time // to give way
+	paid     float64   // clock of the instance
+	trace    *Wake
+	want     *Want      // nil: not yet known
+	refused  *api.Error // in place of a slot
 }
 
-// terms describe the request that a slot is reserved for, and the cost charged so far.
 type terms struct {
 	adapter  api.ModelName
-	who      fair.Client // in the order of all activators
+	who      fair.Client
 	client   string
 	priority int
-	// sequences is how many slots it counts as in its client's share.
+	// How many slots of its client's share it counts as.
 	sequences int
 	cost      float64
-	told      bool // the activator or front door that holds the request tells the others
+	told      bool // the holder of the request tells the others
 }
 
-// Used is a request's use of the slot that it ends with [Slot.Done].
+// Used describes the use of a slot.
 type Used struct {
-	// Served: the instance answered. Otherwise the client left first, or the request was ended.
+	// Served is false if the client left or the request was ended.
 	Served        bool
 	Input, Output api.Tokens
-	// Prompt is the model server's own count of the prompt's tokens; 0: unknown.
+	// Prompt is the server's own count; 0: unknown.
 	Prompt api.Tokens
 }
 
-// usualOutput is the assumed number of output tokens before any answer was seen.
 const usualOutput api.Tokens = 256
 
-// outputs describe the last answers of a function. Its mutex guards them.
 type outputs struct {
-	tokens float64 // the mean output, in tokens; 0: unknown
-	took   float64 // the mean time that they took, in nanoseconds
+	tokens float64 // mean; 0: unknown
+	took   float64 // mean, in nanoseconds
 }
 
-// add records an answer.
 func (o *outputs) add(output api.Tokens, took time.Duration) {
 	o.tokens, o.took = mean(o.tokens, float64(output)), mean(o.took, float64(took))
 }
 
-// cost estimates the cost of a request. Many clients ask for far more output than they use, so the usual output
-// bounds it.
+// Many clients ask for far more output than they use: the usual output bounds it.
 func (o *outputs) cost(w *Want) float64 {
 	return control.Cost(w.Input, w.atMost(cmp.Or(api.Tokens(o.tokens), usualOutput))*api.Tokens(max(w.Sequences, 1)))
 }
 
-// generates returns the tokens that a slot generates in a time. The mean times for a token of answers would count
-// short answers, which are mostly prompt, as much as long ones.
+// A mean of times per token would give short answers, which are mostly prompt, too much weight.
 func (o *outputs) generates(in time.Duration) api.Tokens {
 	return api.Tokens(float64(in) * o.tokens / max(o.took, 1))
 }
 
-// atMost bounds an estimate of w's output by what w asks for.
 func (w *Want) atMost(output api.Tokens) api.Tokens {
 	if asked := w.Tokens - w.Input; asked > 0 {
 		return min(output, asked)
@@ -91,12 +84,12 @@ func (w *Want) atMost(output api.Tokens) api.Tokens {
 	return output
 }
 
-// termsOf returns the terms of w's slot. The caller holds mu.
+// The caller holds mu.
 func (f *Function) termsOf(w *Want) terms {
 	return terms{w.Adapter, clientOf(w.Source, w.Client), w.Client, w.Priority, w.Sequences, f.outputs.cost(w), w.AtOnce}
 }
 
-// take returns a slot of i, which was just picked, and charges the client. The caller holds mu.
+// The caller holds mu.
 func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
 	now := time.Now()
 	f.slots++
@@ -113,7 +106,7 @@ func (f *Function) take(i *route.Instance, why api.Choice, t terms) *Slot {
 	return s
 }
 
-// assign records that w has s, and returns s. The caller holds the function's mutex.
+// The caller holds mu.
 func (s *Slot) assign(w *Want) *Slot {
 	s.want, w.slot, w.pauses = w, s, false
 	if w.Background {
@@ -122,7 +115,7 @@ func (s *Slot) assign(w *Want) *Slot {
 	return s
 }
 
-// release frees the slot and corrects its charge to the actual cost of what was done there. The caller holds the function's mutex.
+// release frees the slot and corrects its charge to cost. The caller holds mu.
 func (s *Slot) release(cost float64) {
 	f, t := s.f, s.terms
 	f.queue.order.Settle(t.who, t.priority, cost-t.cost)
@@ -140,14 +133,13 @@ func (s *Slot) release(cost float64) {
 	f.set.Release(s.instance, t.adapter)
 }
 
-// tellOthers tells the other activators the cost of a client's requests. It does not block.
 func (f *Function) tellOthers(t terms, cost float64) {
 	if others := f.q.cfg.Others; others != nil && !t.told {
 		others.Served(control.ClientUse{Function: f.Name, Priority: t.priority, Source: t.who.Source, Client: t.client, Cost: cost})
 	}
 }
 
-// Done gives the slot back after the last byte, or after the client left. u includes what [Slot.Yield] was told.
+// Done ends the request. u includes what [Slot.Yield] was told.
 func (s *Slot) Done(u Used) {
 	f, now := s.f, time.Now()
 	f.mu.Lock()
@@ -169,15 +161,14 @@ func (s *Slot) Done(u Used) {
 	f.gather()
 }
 
-// GiveBack gives back the slot of an instance that refused the request or failed, which is avoided for a while. code is
-// the reason; empty: the request has waited there, its turn did not come, and the instance is not avoided.
+// GiveBack gives back the slot of an instance that refused the request or failed with code, and avoids it for a
+// while. Empty: the request's turn did not come.
 func (s *Slot) GiveBack(code string) { s.giveBack(code, 0) }
 
-// Yield is [Slot.GiveBack] of a stream that continues elsewhere or later. Its client is charged what it has used so far,
-// u, and the rest at its end.
+// Yield is GiveBack of a stream that continues; its client is charged for u.
 func (s *Slot) Yield(code string, u Used) { s.giveBack(code, s.want.charge(u)) }
 
-// charge returns what a request with the use u has cost that was not charged yet.
+// charge returns the part of u's cost not charged yet.
 func (w *Want) charge(u Used) float64 {
 	more := max(control.Cost(u.Input, u.Output)-w.charged, 0)
 	w.charged += more
@@ -197,7 +188,7 @@ func (s *Slot) giveBack(code string, cost float64) {
 	f.meter.changed()
 }
 
-// Generated estimates the tokens generated for a request that is not a stream and whose answer has not begun.
+// Generated estimates the tokens generated so far for a request without a stream.
 func (s *Slot) Generated() api.Tokens {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
@@ -207,17 +198,16 @@ func (s *Slot) Generated() api.Tokens {
 	return s.want.atMost(s.f.outputs.generates(time.Since(s.taken)))
 }
 
-// mean adds a value to an exponential mean over about the last eight; 0 begins one.
+// mean is an exponential mean over about the last eight; 0 begins one.
 func mean(of, value float64) float64 { return cmp.Or(of, value) + (value-cmp.Or(of, value))/8 }
 
-// Turn returns the request's place in the order of the instance's slots, among those of all activators.
+// Turn returns the request's place in the order of all activators.
 func (s *Slot) Turn() control.Turn {
 	w, t := s.want, s.terms
 	return control.Turn{Source: t.who.Source, Client: t.who.Name, Priority: fair.Clamp(t.priority), Waited: w.held, Most: min(control.MaxTurn, s.Spec.Hold.Timeout-w.there), Cost: t.cost, Sequences: w.Sequences}
 }
 
-// Waited records how long the request waited for its turn at the instance. If this activator's own requests did not
-// fill the instance, others use it too.
+// Waited records a wait for a turn at the instance.
 func (s *Slot) Waited(d time.Duration) {
 	w, now := s.want, time.Now()
 	w.held, w.there = w.held+d, w.there+d
@@ -233,7 +223,7 @@ func (s *Slot) Waited(d time.Duration) {
 	s.f.dispatch()
 }
 
-// Alternatives returns the hosts of up to most instances that the request may use instead, the best first.
+// Alternatives returns the hosts of up to most other instances for the request.
 func (s *Slot) Alternatives(most int) (hosts []string) {
 	f := s.f
 	f.mu.Lock()
@@ -262,7 +252,6 @@ func (s *Slot) Move(host string) bool {
 	return i != nil
 }
 
-// again runs on the timer: an instance may be retried, a wake begun, or slots given to others.
 func (f *Function) again() {
 	now := time.Now()
 	f.mu.Lock()
@@ -277,8 +266,7 @@ func (f *Function) again() {
 	f.dispatch()
 }
 
-// shed ends a running request so that w, which waits and is not sheddable itself, gets its slot. The victim is the
-// latest request of the lowest priority. Its slot is free once it has ended. The caller holds mu.
+// shed ends the latest running request of the lowest priority below 0 for w. The caller holds mu.
 func (f *Function) shed(w *Want) {
 	if !f.Spec().Hold.EvictSheddable || w.Priority < 0 {
 		return
@@ -300,26 +288,21 @@ func (f *Function) shed(w *Want) {
 		WithRetryAfter(f.queue.RetryAfter(0)))
 }
 
-// costs divides the GPU time that a function's instances hold among its requests. At each moment an instance's GPUs are divided equally
-// among the requests that have its slots. If none has one and the instance starts or wakes, they are divided equally among the requests
-// that wait for the function. Otherwise no request pays for them.
-//
-// A clock adds up what one request would have paid so far. Each request pays what the clock has advanced during its stay, so what it
-// paid is final when it ends. The function's mutex guards it.
+// costs divides the GPU time of a function's instances: among the requests with slots; without any, of a rising
+// instance, among those that wait. A clock adds up what one request would have paid; each pays its advance during
+// its stay.
 type costs struct {
 	holders map[api.InstanceID]*holder
-	rising  float64 // the GPUs that waiting requests pay for
+	rising  float64
 	queue   payers
 }
 
-// payers divide GPU time equally.
 type payers struct {
 	n     int
-	clock float64 // in GPU-seconds
+	clock float64 // GPU-seconds
 	at    time.Time
 }
 
-// join advances the clock of payers that hold gpus, and then adds n to them. It returns the clock.
 func (p *payers) join(gpus float64, n int, now time.Time) float64 {
 	if took := now.Sub(p.at); took > 0 {
 		p.clock += gpus * took.Seconds() / float64(max(p.n, 1))
@@ -329,14 +312,13 @@ func (p *payers) join(gpus float64, n int, now time.Time) float64 {
 	return p.clock
 }
 
-// holder is an instance that may hold GPUs.
 type holder struct {
-	gpus   float64 // what it holds awake
-	rising bool    // it starts or wakes
+	gpus   float64
+	rising bool
 	slots  payers
 }
 
-// change changes an instance, of which n more requests have slots, and returns the clock of these.
+// change changes an instance and adds n to its payers, whose clock it returns.
 func (c *costs) change(id api.InstanceID, n int, now time.Time, change func(*holder)) float64 {
 	c.queue.join(c.rising, 0, now)
 	h := c.holders[id]
@@ -360,7 +342,7 @@ func (c *costs) change(id api.InstanceID, n int, now time.Time, change func(*hol
 	return clock
 }
 
-// occupy adds n to the requests with slots of s's instance; the request of s pays what it owes.
+// occupy adds n payers; s's request pays what it owes.
 func (c *costs) occupy(s *Slot, n int, now time.Time) {
 	clock := c.change(s.Instance, n, now, func(*holder) {})
 	if n <= 0 {
@@ -369,7 +351,7 @@ func (c *costs) occupy(s *Slot, n int, now time.Time) {
 	s.paid = clock
 }
 
-// queueUp adds n to the waiting requests; w, which is one of them, pays what it owes.
+// queueUp adds n waiting payers; w pays what it owes.
 func (c *costs) queueUp(w *Want, n int, now time.Time) {
 	clock := c.queue.join(c.rising, n, now)
 	if n <= 0 {
@@ -378,12 +360,10 @@ func (c *costs) queueUp(w *Want, n int, now time.Time) {
 	w.paid, w.queued = clock, n >= 0
 }
 
-// rises records whether an instance starts or wakes.
 func (c *costs) rises(id api.InstanceID, rising bool, now time.Time) {
 	c.change(id, 0, now, func(h *holder) { h.rising = rising })
 }
 
-// pay adds to what the request has used.
 func (w *Want) pay(gpuSeconds float64) {
 	if w == nil || gpuSeconds <= 0 {
 		return
@@ -394,9 +374,12 @@ func (w *Want) pay(gpuSeconds float64) {
 	}
 }
 
-// Hold records how many GPUs an instance holds while it is awake.
+// Hold records how many GPUs an instance holds while awake.
 func (q *Queues) Hold(name api.FunctionName, id api.InstanceID, gpus float64) {
-	f := q.function(name)
+	f := q.functionOf(name, id)
+	if f == nil {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.costs.change(id, 0, time.Now(), func(h *holder) { h.gpus = gpus })

@@ -11,15 +11,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Stage is the stage of the start or wake that a request waits for.
+// Stage describes the wait for an instance.
 type Stage struct {
-	Word     string        // the stage as one word
-	Why      string        // the obstacle; empty: none is known
+	Word     string
+	Why      string        // obstacle; empty: unknown
 	Expected time.Duration // until an instance accepts requests; 0: unknown
-	Progress float64       // the done share of the stage of a start; 0: unknown
+	Progress float64       // done share of a start; 0: unknown
 }
 
-// Stage returns what f's waiting requests wait for.
+// Stage returns the stage of f's waiting requests.
 func (f *Function) Stage() Stage {
 	s := f.ownStage(time.Now())
 	if s.Why == "" {
@@ -30,7 +30,7 @@ func (f *Function) Stage() Stage {
 	return s
 }
 
-// waitsFor returns what f waits for outside of this process, empty if unknown. It is called without a lock.
+// It is called without a lock.
 func (f *Function) waitsFor() string {
 	if waits := f.q.cfg.Waits; waits != nil {
 		return waits(f.Name)
@@ -38,7 +38,6 @@ func (f *Function) waitsFor() string {
 	return ""
 }
 
-// ownStage is [Function.Stage] by this activator's own knowledge.
 func (f *Function) ownStage(now time.Time) Stage {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,7 +62,7 @@ func (f *Function) ownStage(now time.Time) Stage {
 	return s
 }
 
-// expected returns the time until an instance accepts requests; 0: now, or unknown. The caller holds mu.
+// 0: now, or unknown. The caller holds mu.
 func (f *Function) expected(now time.Time) time.Duration {
 	if f.set.Awake(now) {
 		return 0
@@ -87,7 +86,7 @@ func (f *Function) expected(now time.Time) time.Duration {
 	return f.loadTime
 }
 
-// expectedWake returns the time to wake a sleeping instance; 0: unknown. The caller holds mu.
+// The caller holds mu.
 func (f *Function) expectedWake(st api.InstanceStatus) time.Duration {
 	if f.Spec().Unloaded(st) {
 		return cmp.Or(f.loadTime, f.wakeTime)
@@ -95,8 +94,8 @@ func (f *Function) expectedWake(st api.InstanceStatus) time.Duration {
 	return f.wakeTime
 }
 
-// patience returns a context that ends at limit, with a refusal as its cause. Time that the function's instance
-// spends waiting for a node or for its model to be fetched does not count. The caller holds mu.
+// patience returns a context that ends at limit with a refusal. Time with [Function.paused] does not count. The
+// caller holds mu.
 func (f *Function) patience(ctx context.Context, limit, now time.Time) (_ context.Context, done context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	paused := f.paused.at(now)
@@ -122,7 +121,7 @@ func (f *Function) patience(ctx context.Context, limit, now time.Time) (_ contex
 	}
 }
 
-// obstacle returns the instance that waits for a node, if f waits for that. The caller holds mu.
+// The caller holds mu.
 func (f *Function) obstacle(now time.Time) (st api.InstanceStatus, found bool) {
 	if f.set.Awake(now) || f.waking.instance != "" {
 		return st, false
@@ -131,29 +130,26 @@ func (f *Function) obstacle(now time.Time) (st api.InstanceStatus, found bool) {
 	return st, found && st.Unplaced()
 }
 
-// Wake is this activator's trace of one wake. It begins with the request that finds no instance awake. It
-// belongs to its function, under mu, until a request that waited for it gets a slot, and from then on to that
-// request. It is reported when the first byte of the answer was sent and the calls to instances have ended. A call
-// may end last, if the instance answers the speculative request first.
-//
-// Requests that find an instance awake have no such trace.
+// Wake is this activator's trace of one wake. Its function owns it, under mu, until a request that waited for it
+// gets a slot, which owns it from then on. It is reported after the answer's first byte and the end of all calls to
+// instances.
 type Wake struct {
 	f      *Function
-	parent string // the client's span; empty: none
+	parent string
 	began  time.Time
 	root   *waketrace.Span
-	open   atomic.Int32 // counts the request, and the calls that have not ended
+	open   atomic.Int32 // the request and the calls
 
-	woke     api.InstanceID // the instance that one of our calls woke
-	awake    time.Time      // when the activator learned it; zero: an instance was awake already, and was avoided
-	instance api.InstanceID // the instance that got the request
-	picked   time.Time      // when the request got its slot
-	sent     time.Time      // when it was last sent to an instance
-	answered time.Time      // when the first byte of the answer was there
-	ended    time.Time      // when that byte had been sent
+	woke     api.InstanceID // by our call
+	awake    time.Time      // zero: an awake instance was avoided
+	instance api.InstanceID
+	picked   time.Time // when the request got its slot
+	sent     time.Time
+	answered time.Time
+	ended    time.Time
 }
 
-// traceWake records that w waits for an instance to be awake. The caller holds mu.
+// The caller holds mu.
 func (f *Function) traceWake(w *Want) {
 	switch {
 	case f.trace != nil:
@@ -166,7 +162,7 @@ func (f *Function) traceWake(w *Want) {
 	}
 }
 
-// calls returns the parent span of calls to instances. The caller holds mu.
+// The caller holds mu.
 func (t *Wake) calls() *waketrace.Span {
 	if t == nil {
 		return nil
@@ -174,14 +170,13 @@ func (t *Wake) calls() *waketrace.Span {
 	return t.root
 }
 
-// begun counts a call that begins. The caller holds mu.
+// The caller holds mu.
 func (t *Wake) begun() {
 	if t != nil {
 		t.open.Add(1)
 	}
 }
 
-// called ends the span of a call, after the requests that wait for its end have continued.
 func (t *Wake) called(call *waketrace.Span, st api.InstanceStatus, err error, now time.Time) {
 	if t == nil {
 		return
@@ -191,32 +186,32 @@ func (t *Wake) called(call *waketrace.Span, st api.InstanceStatus, err error, no
 	t.done()
 }
 
-// done ends the request or a call, and sends the trace to be reported after the last one.
+// done ends the request or a call; the last sends the trace to Run.
 func (t *Wake) done() {
 	if t.open.Add(-1) > 0 {
 		return
 	}
 	select {
 	case t.f.q.woken <- t:
-	default: // drop the record rather than block a request
+	default: // rather than block a request
 	}
 }
 
-// wokenBy records that one of our calls woke an instance. The caller holds mu.
+// The caller holds mu.
 func (t *Wake) wokenBy(id api.InstanceID) {
 	if t != nil {
 		t.woke = id
 	}
 }
 
-// sawAwake records that an instance is awake. The caller holds mu.
+// The caller holds mu.
 func (t *Wake) sawAwake(now time.Time) {
 	if t != nil && t.awake.IsZero() {
 		t.awake = now
 	}
 }
 
-// abandon ends the trace when no request waits any more. The caller holds mu.
+// The caller holds mu.
 func (t *Wake) abandon() {
 	if t != nil {
 		t.root.Done(errLeft)
@@ -231,16 +226,14 @@ func (t *Wake) goesTo(id api.InstanceID, now time.Time) {
 	}
 }
 
-// FirstByte ends the request when the first byte of its answer was sent.
+// FirstByte ends the request at its answer's first byte.
 func (t *Wake) FirstByte() {
 	t.ended = time.Now()
 	t.done()
 }
 
-// maxWoken is the number of traces that may wait to be reported.
 const maxWoken = 64
 
-// report ends the spans of the request, and emits the record of the wake.
 func (q *Queues) report(t *Wake) {
 	awake := t.awake
 	if awake.IsZero() || awake.After(t.picked) {

@@ -12,48 +12,43 @@ import (
 	"github.com/rouse-dev/rouse/internal/fair"
 )
 
-// entry is one request's place in a [waitQueue]. Its fields are set before [waitQueue.Enter] and do not change while it
-// waits. Its life:
+// entry is one request's place in a [waitQueue]. Its exported fields do not change while it waits.
 //
 //  1. [waitQueue.Enter] admits or refuses it.
-//  2. Its own goroutine blocks in [entry.Wait] and does nothing else, so that a hand-over never waits for a slow client.
-//  3. The owner of a free slot, or of a refusal, takes it out of the queue with [waitQueue.Next], or with
-//     [waitQueue.First] and [waitQueue.Leave], and hands over with [entry.Offer].
-//  4. If an instance gives the request back, [waitQueue.PutBack] returns it to its former place, before all later ones.
-//  5. If its client leaves, its context ends, and its goroutine calls [waitQueue.Leave], which frees its place.
+//  2. Its goroutine blocks in [entry.Wait] only.
+//  3. The owner of a slot or a refusal takes it out and calls [entry.Offer].
+//  4. [waitQueue.PutBack] returns it to its former place.
+//  5. If its client leaves, its goroutine calls [waitQueue.Leave].
 type entry struct {
-	// Priority orders entries; higher goes first.
 	Priority int
-	// Client is the client whose share of the queue it uses, and Source a hash of the operator of its front door.
-	Client string
-	Source uint64
-	// Bytes and Tokens are the size of the request.
-	Bytes  api.Bytes
-	Tokens api.Tokens
+	Client   string
+	Source   uint64
+	Bytes    api.Bytes
+	Tokens   api.Tokens
 	// Deadline is when the entry gives up; zero: never.
 	Deadline time.Time
-	// Waited is how long the request has waited elsewhere before.
+	// Elsewhere.
 	Waited time.Duration
-	// Due is when the entry should be served, which orders one client's entries; zero: at the deadline.
+	// Due orders one client's entries; zero: Deadline does.
 	Due time.Time
-	// Ticket is the entry's place within its priority, from [waitQueue.Ticket]; zero: [waitQueue.Enter] draws one.
+	// Ticket is the place within a priority; zero: [waitQueue.Enter] draws one.
 	Ticket uint64
-	// Group is the model whose other variants may serve the request too; empty: none.
+	// Other variants of Group may serve it too.
 	Group api.FunctionName
-	// Want selects the instances that the request may go to; the queue only checks whether it excludes any.
+	// The queue only checks whether Want excludes instances.
 	Want route.Want
 
-	terms   terms // of its slot; the queue ignores them
+	terms   terms
 	arrived time.Time
 	item    fair.Item
-	byAge   *list.Element // its element of the queue's all
+	byAge   *list.Element // in all
 	gone    <-chan struct{}
-	// handed carries the outcome. The sender is the goroutine that took the entry out of the queue. It is never
-	// closed, and unbuffered, so that a value is handed over only if it is received.
+	// handed carries the outcome from the goroutine that took the entry out. It is unbuffered: a value is handed
+	// over only if it is received.
 	handed chan *Slot
 }
 
-// Until makes the wait end when ctx ends. It is called before each [waitQueue.Enter] and [waitQueue.PutBack].
+// Until is called before each Enter and PutBack.
 func (e *entry) Until(ctx context.Context) {
 	e.gone = ctx.Done()
 	if e.handed == nil {
@@ -61,8 +56,7 @@ func (e *entry) Until(ctx context.Context) {
 	}
 }
 
-// Wait blocks until a value is handed over or the entry's context ends, and reports which. After false the caller
-// must call [waitQueue.Leave].
+// After false the caller must call [waitQueue.Leave].
 func (e *entry) Wait() (handed *Slot, ok bool) {
 	select {
 	case v := <-e.handed:
@@ -72,8 +66,8 @@ func (e *entry) Wait() (handed *Slot, ok bool) {
 	}
 }
 
-// Offer hands v to the waiter of an entry that was taken out of the queue. It returns false if the waiter left; v
-// then still belongs to the caller. It blocks no longer than the waiter's goroutine needs to run.
+// Offer hands v to an entry that was taken out, and blocks until the waiter's goroutine runs. After false the
+// waiter has left, and v still belongs to the caller.
 func (e *entry) Offer(v *Slot) bool {
 	select {
 	case e.handed <- v:
@@ -83,29 +77,23 @@ func (e *entry) Offer(v *Slot) bool {
 	}
 }
 
-// waitQueue holds the waiting requests of one function. Its size is limited by the number of requests and by the memory
-// of their bodies. [waitQueue.Next] takes entries in the order of package fair; among one client's entries the nearest
-// deadline goes first, then the oldest entry.
-//
-// A waitQueue does not decide when a request may go, reads no clock (the caller passes now) and starts no goroutine. It
-// is not safe for concurrent use: a mutex of its owner must guard it. [entry.Wait] and [entry.Offer] are called without
-// that mutex. The zero value refuses all: see [waitQueue.Limit].
+// waitQueue holds the waiting requests of one function, limited in number and memory. They leave in the order of
+// package fair; of one client, the nearest deadline first, then the oldest. Its owner's mutex guards it, but not
+// [entry.Wait] and [entry.Offer]. The zero value refuses all.
 type waitQueue struct {
-	limits api.Hold
-	order  fair.Queue
-	all    list.List // by ticket
-	bytes  api.Bytes
-	tokens api.Tokens
-	shared int // entries that other functions may serve
-	picky  int // entries that may go to some instances only
-	pace   pace
-	// tickets is the last ticket drawn.
+	limits  api.Hold
+	order   fair.Queue
+	all     list.List // by ticket
+	bytes   api.Bytes
+	tokens  api.Tokens
+	shared  int // entries with a Group
+	picky   int // may go to some instances only
+	pace    pace
 	tickets uint64
-	clients map[string]*client // clients with entries
+	clients map[string]*client
 	shares  fair.Shares[string]
 }
 
-// client counts one client's entries.
 type client struct {
 	count int
 	bytes api.Bytes
@@ -114,23 +102,20 @@ type client struct {
 // Limit sets the limits. Present entries stay.
 func (q *waitQueue) Limit(h api.Hold) { q.limits = h }
 
-// fullReason is the reason why a queue refuses an entry.
 type fullReason string
 
-// The reasons for refusal.
 const (
-	fullCount    fullReason = "count"    // the number of entries is at its limit
-	fullBytes    fullReason = "bytes"    // the memory of the bodies is at its limit
-	fullDeadline fullReason = "deadline" // the entry's deadline is nearer than the expected wake
-	fullCrowded  fullReason = "crowded"  // another entry has displaced it
+	fullCount    fullReason = "count"
+	fullBytes    fullReason = "bytes"
+	fullDeadline fullReason = "deadline" // nearer than the expected wake
+	fullCrowded  fullReason = "crowded"  // displaced by another
 )
 
-// Enter admits e, or returns the reason why not. out are the entries that e displaced: they have left the queue, and
-// the caller refuses them. expected is the time until the first instance can accept requests; 0: now, or unknown.
+// Enter admits e, or returns why not. out are the displaced entries, which the caller refuses. expected is the time
+// until an instance accepts requests; 0: unknown.
 //
-// One client may fill the queue while no other has entries. In a full queue, higher entries displace entries of a
-// priority below 0. Otherwise each client with entries has an equal share: an entry within its client's share is
-// admitted, and displaces the newest entry of the client with the most.
+// One client may fill the queue while no other has entries. In a full queue, entries displace those of a priority
+// below 0, or, within their client's equal share, the newest of the client with the most.
 func (q *waitQueue) Enter(e *entry, now time.Time, expected time.Duration) (out []*entry, why fullReason, ok bool) {
 	if expected > 0 && !e.Deadline.IsZero() && now.Add(expected).After(e.Deadline) {
 		return nil, fullDeadline, false
@@ -140,7 +125,7 @@ func (q *waitQueue) Enter(e *entry, now time.Time, expected time.Duration) (out 
 		if v == nil && q.withinShare(e) {
 			v = q.newestOfMost(full)
 		}
-		if v == nil { // too large even without them
+		if v == nil {
 			for _, v := range out {
 				q.insert(v)
 			}
@@ -167,8 +152,7 @@ func (q *waitQueue) full(e *entry) fullReason {
 	return ""
 }
 
-// withinShare reports whether e's client would, with e, have at most an equal share. If so and the queue is too full
-// for e, some other client has more than its share.
+// If withinShare and the queue is full, another client has more than an equal share.
 func (q *waitQueue) withinShare(e *entry) bool {
 	c, clients := q.clients[e.Client], len(q.clients)
 	if c == nil {
@@ -178,7 +162,6 @@ func (q *waitQueue) withinShare(e *entry) bool {
 	return (c.count+1)*clients <= q.limits.Capacity && (c.bytes+e.Bytes)*api.Bytes(clients) <= q.limits.MaxBytes
 }
 
-// newestOfMost returns the newest entry among the clients that use the most of the exhausted limit.
 func (q *waitQueue) newestOfMost(why fullReason) *entry {
 	has := func(c *client) int64 {
 		if why == fullCount {
@@ -197,15 +180,13 @@ func (q *waitQueue) newestOfMost(why fullReason) *entry {
 	return entryAt(at)
 }
 
-// Ticket draws the next ticket. A request that is served without waiting draws one too: if it comes back, it goes
-// before all later ones.
+// A request served without waiting draws a ticket too, in case it comes back.
 func (q *waitQueue) Ticket() uint64 {
 	q.tickets++
 	return q.tickets
 }
 
-// PutBack admits an entry that an instance gave back, at the place of its ticket. It ignores the limits: the request
-// was admitted before.
+// PutBack ignores the limits.
 func (q *waitQueue) PutBack(e *entry, now time.Time) {
 	if e.arrived.IsZero() { // it was served without waiting
 		e.arrived = now
@@ -213,7 +194,6 @@ func (q *waitQueue) PutBack(e *entry, now time.Time) {
 	q.insert(e)
 }
 
-// entry returns the entry of a list's element; nil for nil.
 func entryAt(at *list.Element) *entry {
 	if at == nil {
 		return nil
@@ -221,7 +201,6 @@ func entryAt(at *list.Element) *entry {
 	return at.Value.(*entry)
 }
 
-// entryOf returns the entry of an item; nil for nil.
 func entryOf(i *fair.Item) *entry {
 	if i == nil {
 		return nil
@@ -229,14 +208,11 @@ func entryOf(i *fair.Item) *entry {
 	return i.Of.(*entry)
 }
 
-// clientOf returns a client's name in the order of all activators. source is a hash of the operator of its front door;
-// 0: it comes directly.
 func clientOf(source uint64, client string) fair.Client {
 	return fair.Client{Source: source, Name: max(route.Hash(client), control.NoClient+1)}
 }
 
-// put inserts e into all by its ticket. A new entry belongs near the back, and a returning one near the front: both
-// are quick.
+// A new entry belongs near the back, a returning one near the front.
 func (q *waitQueue) put(e *entry) *list.Element {
 	if b := entryAt(q.all.Back()); b == nil || b.Ticket < e.Ticket {
 		return q.all.PushBack(e)
@@ -248,7 +224,6 @@ func (q *waitQueue) put(e *entry) *list.Element {
 	return q.all.InsertBefore(e, at)
 }
 
-// insert adds e to the order and to all.
 func (q *waitQueue) insert(e *entry) {
 	e.item = fair.Item{Client: clientOf(e.Source, e.Client), Priority: e.Priority, Arrived: e.arrived.Add(-e.Waited), Due: e.due(), Ticket: e.Ticket, Of: e}
 	q.order.Put(&e.item)
@@ -274,7 +249,6 @@ func (q *waitQueue) insert(e *entry) {
 	c.bytes += e.Bytes
 }
 
-// Next takes out the entry whose turn it is, or returns nil.
 func (q *waitQueue) Next() *entry {
 	e := q.First()
 	if e != nil {
@@ -283,10 +257,10 @@ func (q *waitQueue) Next() *entry {
 	return e
 }
 
-// First returns the entry whose turn it is, or nil. The entry stays in the queue: [waitQueue.Leave] takes it out.
+// First leaves the entry in the queue.
 func (q *waitQueue) First() *entry { return entryOf(q.order.First()) }
 
-// LeaveFirst takes out the entry of a group with the highest priority, among these the oldest; nil: there is none.
+// LeaveFirst takes out the oldest entry of a group with the highest priority.
 func (q *waitQueue) LeaveFirst(group api.FunctionName) (first *entry) {
 	for at := q.all.Front(); at != nil && q.shared > 0; at = at.Next() {
 		if e := entryAt(at); e.Group == group && (first == nil || e.Priority > first.Priority) {
@@ -299,7 +273,7 @@ func (q *waitQueue) LeaveFirst(group api.FunctionName) (first *entry) {
 	return first
 }
 
-// Leave takes e out of the queue; it returns false if e was not in it.
+// false: e was not in the queue
 func (q *waitQueue) Leave(e *entry) bool {
 	if !q.order.Remove(&e.item) {
 		return false
@@ -323,7 +297,6 @@ func (q *waitQueue) Leave(e *entry) bool {
 	return true
 }
 
-// due is when e should be served.
 func (e *entry) due() time.Time {
 	if e.Due.IsZero() || !e.Deadline.IsZero() && e.Deadline.Before(e.Due) {
 		return e.Deadline
@@ -331,10 +304,8 @@ func (e *entry) due() time.Time {
 	return e.Due
 }
 
-// Len returns the number of entries.
 func (q *waitQueue) Len() int { return q.order.Len() }
 
-// Clients returns the number of entries of each client.
 func (q *waitQueue) Clients() map[string]int {
 	all := make(map[string]int, len(q.clients))
 	for name, c := range q.clients {
@@ -343,13 +314,10 @@ func (q *waitQueue) Clients() map[string]int {
 	return all
 }
 
-// Bytes returns the memory of the entries' bodies.
 func (q *waitQueue) Bytes() api.Bytes { return q.bytes }
 
-// Tokens returns the estimated size of the entries.
 func (q *waitQueue) Tokens() api.Tokens { return q.tokens }
 
-// Oldest returns how long the oldest entry has waited; 0 without entries.
 func (q *waitQueue) Oldest(now time.Time) time.Duration {
 	if q.Len() == 0 {
 		return 0
@@ -357,19 +325,17 @@ func (q *waitQueue) Oldest(now time.Time) time.Duration {
 	return now.Sub(entryAt(q.all.Front()).arrived)
 }
 
-// Served records that a request finished, to measure the pace.
 func (q *waitQueue) Served(now time.Time) { q.pace.note(now, q.Len() > 0) }
 
-// RetryAfter estimates when a request that is refused now would find a place: the expected wake plus the time for the
-// waiting entries, at the measured pace. It is between 1 s and 5 min.
+// RetryAfter estimates when a refused request would find a place: 1 s to 5 min.
 func (q *waitQueue) RetryAfter(expected time.Duration) time.Duration {
 	d := expected + time.Duration(q.Len())*q.pace.interval
 	return min(max(d, time.Second), 5*time.Minute)
 }
 
-// pace is the measured time between finished requests while others wait.
+// pace is the time between ends of requests while others wait.
 type pace struct {
-	last     time.Time // zero: none waited when the last request was finished
+	last     time.Time // zero: none waited
 	interval time.Duration
 }
 
@@ -383,7 +349,7 @@ func (p *pace) note(now time.Time, waiting bool) {
 	case !known:
 	case p.interval == 0:
 		p.interval = gap
-	default: // exponential mean of about the last eight
+	default: // over about the last eight
 		p.interval += (gap - p.interval) / 8
 	}
 }
@@ -391,10 +357,10 @@ func (p *pace) note(now time.Time, waiting bool) {
 // Codes of refusals.
 const (
 	CodeHoldTimeout = "hold_timeout"
-	CodeEvicted     = "evicted" // in favor of another request
+	CodeEvicted     = "evicted"
 )
 
-// refusal returns why f accepts no requests at all; nil if it does. The caller holds mu.
+// The caller holds mu.
 func (f *Function) refusal(now time.Time) *api.Error {
 	switch {
 	case !f.declared:
@@ -402,19 +368,18 @@ func (f *Function) refusal(now time.Time) *api.Error {
 	case f.failed == nil:
 		return nil
 	case !f.failedUntil.IsZero() && !now.Before(f.failedUntil):
-		f.failed = nil // let one request try again: its demand makes the autoscaler try too
+		f.failed = nil // its demand makes the autoscaler try too
 		return nil
 	}
 	return f.failed
 }
 
-// notAmong is the refusal of a request that strays.
+// notAmong refuses a request that strays.
 func notAmong() *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "none of the endpoints that the gateway allows takes requests now: try again").WithRetryAfter(time.Second)
 }
 
-// timedOut returns the error for a request that waited too long. why names the obstacle, empty if unknown. The
-// caller holds mu.
+// The caller holds mu.
 func (f *Function) timedOut(now time.Time, why string) *api.Error {
 	err := api.Errorf(http.StatusServiceUnavailable, CodeHoldTimeout,
 		"no instance of %s took the request within %s (rouse.dev/hold-timeout)", f.Name, f.Spec().Hold.Timeout)
@@ -427,7 +392,7 @@ func (f *Function) timedOut(now time.Time, why string) *api.Error {
 	return err.WithRetryAfter(f.queue.RetryAfter(f.expected(now)))
 }
 
-// full returns the error for a request that can't enter the queue, or was displaced by w. The caller holds mu.
+// The caller holds mu.
 func (f *Function) full(w *Want, why fullReason, now time.Time) *api.Error {
 	expected := f.expected(now)
 	after := f.queue.RetryAfter(expected)

@@ -15,9 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// beginWake begins a wake if requests wait, no instance is awake or being woken, and a grant allows it. It returns
-// the instance, or nil. Among instances that wake equally fast it prefers the one that kept the conversation of the
-// first waiting request. The caller holds mu.
+// beginWake begins a wake if requests wait, no instance is awake or being woken, and a grant allows it. The caller
+// holds mu.
 func (f *Function) beginWake(now time.Time) *route.Instance {
 	if f.queue.Len() == 0 || f.waking.instance != "" || f.set.Awake(now) || slices.ContainsFunc(f.set.All(), wokenByOthers) {
 		f.preferred = preferred{}
@@ -55,24 +54,21 @@ func (f *Function) beginWake(now time.Time) *route.Instance {
 	return nil
 }
 
-// preferred is a sleeping instance that kept the conversation of the first waiting request, and which the autoscaler
-// is asked to wake. The zero value: none.
+// preferred is a sleeping instance that kept the first request's conversation: the autoscaler is asked to wake it.
 type preferred struct {
 	instance api.InstanceID
-	until    time.Time // until then no other instance is woken
+	until    time.Time // no other one is woken
 }
 
 const (
-	// mostAsked is how long a granted wake waits for the autoscaler to wake a better instance instead. The autoscaler
-	// has free memory for it, or declines by waking another.
+	// mostAsked is how long a granted wake waits for that.
 	mostAsked = 250 * time.Millisecond
-	// leastKept is how many kept tokens justify this: computing fewer takes no longer than asking.
+	// leastKept justifies it: computing fewer tokens is as fast.
 	leastKept api.Tokens = 256
 )
 
-// asksFor reports whether a granted wake has to wait because the autoscaler is asked for the first sleeper. That one
-// kept much more of the conversation than others and has no grant: the autoscaler grants one sleeper per function.
-// The caller holds mu.
+// asksFor reports whether a granted wake waits for the autoscaler to wake the first sleeper, which kept much more
+// and has no grant. The caller holds mu.
 func (f *Function) asksFor(sleepers []*route.Instance, kept api.Tokens, now time.Time) bool {
 	if kept < leastKept || f.sees() != nil || f.q.grants.granted(sleepers[0].ID) {
 		f.preferred = preferred{}
@@ -89,23 +85,22 @@ func (f *Function) asksFor(sleepers []*route.Instance, kept api.Tokens, now time
 	return true
 }
 
-// underway is the wake of an instance that this activator began and that has not ended. A function has at most one;
-// package wake only knows what a revocation must wait for. The zero value: none.
+// underway is the wake that this activator began.
 type underway struct {
 	instance api.InstanceID
 	began    time.Time
-	takes    time.Duration // expected duration; 0: unknown
+	takes    time.Duration // expected; 0: unknown
 }
 
-// wokenByOthers reports whether i reports that it is being woken: by the autoscaler, if not by us.
+// wokenByOthers reports whether i is being woken, by the autoscaler if not by us.
 func wokenByOthers(i *route.Instance) bool {
 	st := i.Status()
 	return st.State == api.Starting && st.Stage == api.StepWaking
 }
 
-// woke records the end of a call to wake an instance; trace is nil if the call is not traced.
+// trace may be nil.
 func (f *Function) woke(id api.InstanceID, st api.InstanceStatus, err error, trace *Wake) {
-	f.Metrics.Woke("direct", err)
+	f.Metrics.Woke(err)
 	if err != nil {
 		f.q.cfg.Log.Warn("wake failed", "function", f.Name, "instance", id, "error", err)
 	}
@@ -120,11 +115,10 @@ func (f *Function) woke(id api.InstanceID, st api.InstanceStatus, err error, tra
 	if err == nil {
 		f.gather()
 	} else {
-		f.meter.sendNow() // the autoscaler has to act now
+		f.meter.sendNow()
 	}
 }
 
-// update changes f's instances under mu, and then acts on the change.
 func (f *Function) update(change func(now time.Time)) {
 	now := time.Now()
 	f.mu.Lock()
@@ -140,13 +134,13 @@ func (f *Function) update(change func(now time.Time)) {
 	}
 }
 
-// learn applies a report. The caller holds mu.
+// The caller holds mu.
 func (f *Function) learn(st api.InstanceStatus, now time.Time) {
 	if !f.set.Observe(st, now) {
 		return
 	}
 	f.costs.rises(st.Instance, st.State == api.Starting, now)
-	if st.State == api.Draining { // the function that needs its memory does not wait for them
+	if st.State == api.Draining { // the function that needs its memory does not wait
 		for w := range f.wants {
 			if w.slot == nil || w.slot.Instance != st.Instance {
 				continue
@@ -175,34 +169,29 @@ func (f *Function) learn(st api.InstanceStatus, now time.Time) {
 	f.paused.set(!awake && slices.ContainsFunc(f.set.All(), func(i *route.Instance) bool { return i.Status().OnItsWay() }), now)
 }
 
-// Waker wakes an instance. Wake blocks until the instance has generated a token. Package api/control has an
-// implementation.
+// Waker wakes an instance. Wake blocks until the instance has generated a token.
 type Waker interface {
 	Wake(ctx context.Context, at api.Endpoint, under api.Grant) (api.InstanceStatus, error)
 }
 
-// Backoff after a failed wake: the first pause, doubled each time. After the last attempt the grant is dropped, and
-// the autoscaler sees demand without a wake.
+// Backoff after a failed wake, doubled each time. After the last attempt the grant is dropped.
 const (
 	pauseFirst = 100 * time.Millisecond
 	attempts   = 3
 )
 
-// ErrClosed is the cause of wakes that [grants.close] cancels.
+// ErrClosed is the cause of wakes cancelled at shutdown.
 var ErrClosed = errors.New("the activator shuts down")
 
-// grants wakes instances under grants of the autoscaler: at most one call per instance at a time, however many requests
-// wait for it. It starts no wake without a grant that is valid at that moment. The life of a wake:
+// grants wakes instances under valid grants, at most one call per instance at a time.
 //
-//  1. The autoscaler gives a standing grant ([grants.grant]) while an instance sleeps.
-//  2. The first call of [grants.begin] starts the wake and returns; further ones return wakeUnderWay.
-//  3. The instance answers once it has generated a token, and the callback gets its status. The grant stays: the
-//     instance may fall asleep and be woken again.
-//  4. The autoscaler revokes the grant ([grants.revoke]). From that moment no wake can begin, and revoke returns when
-//     the one in progress has ended. No grant with this epoch or a lower one is accepted afterwards, however late it
-//     arrives.
+//  1. The autoscaler gives a standing grant while an instance sleeps.
+//  2. [grants.begin] starts the wake.
+//  3. The callback gets the status once the instance has generated a token. The grant stays.
+//  4. [grants.revoke] returns when no wake is in progress or can begin. No grant up to its epoch is accepted
+//     afterwards.
 //
-// It is safe for concurrent use, and starts one goroutine per wake; [grants.close] waits for them.
+// It is safe for concurrent use; [grants.close] waits for the wakes.
 type grants struct {
 	waker  Waker
 	ctx    context.Context
@@ -214,22 +203,19 @@ type grants struct {
 	instances map[api.InstanceID]*permit
 }
 
-// permit is the state of one instance.
 type permit struct {
 	held   Permission
-	flight *flight   // nil: no wake in progress
-	failed int       // failures in a row under this grant
-	pause  time.Time // no wake begins before this time
+	flight *flight
+	failed int
+	pause  time.Time
 }
 
-// flight is one wake in progress.
 type flight struct {
 	epoch uint64
-	// done is closed by the wake's goroutine when the call has returned.
+	// Closed when the call has returned.
 	done chan struct{}
 }
 
-// newGrants returns grants that wake with w.
 func newGrants(w Waker) *grants {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	return &grants{waker: w, ctx: ctx, cancel: cancel, instances: make(map[api.InstanceID]*permit)}
@@ -244,7 +230,7 @@ func (o *grants) permit(id api.InstanceID) *permit {
 	return p
 }
 
-// grant applies a grant. It returns false for an outdated one.
+// false: outdated
 func (o *grants) grant(g api.Grant) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -256,8 +242,7 @@ func (o *grants) grant(g api.Grant) bool {
 	return accepted
 }
 
-// revoke revokes every grant of g's instance up to g's epoch. It blocks until no wake under them is in progress or
-// can begin, and returns nil. If ctx ends first the grants are revoked too, but a wake may still be in progress.
+// revoke is [Queues.Revoke].
 func (o *grants) revoke(ctx context.Context, g api.Grant) error {
 	o.mu.Lock()
 	p := o.permit(g.Instance)
@@ -275,7 +260,6 @@ func (o *grants) revoke(ctx context.Context, g api.Grant) error {
 	}
 }
 
-// granted reports whether a wake of id may begin now, under a grant.
 func (o *grants) granted(id api.InstanceID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -283,27 +267,23 @@ func (o *grants) granted(id api.InstanceID) bool {
 	return p != nil && p.held.Grant.Valid(time.Now())
 }
 
-// forget removes the state of an instance that is gone.
 func (o *grants) forget(id api.InstanceID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.instances, id)
 }
 
-// outcome is the result of [grants.begin].
 type outcome int
 
-// The outcomes.
 const (
-	noGrant      outcome = iota // no valid grant
-	wakePaused                  // a wake failed a moment ago
-	wakeUnderWay                // a wake is in progress
-	wakeBegun                   // a wake begins now
+	noGrant    outcome = iota
+	wakePaused         // a wake failed a moment ago
+	wakeUnderWay
+	wakeBegun
 )
 
-// begin starts a wake of id at e, bounded by limit and in a span below trace, unless one is in progress or no valid
-// grant allows it. It does not block. finished is called from another goroutine when the wake that this call began
-// has ended, and must end its span. If the outcome is wakePaused, retry is when to ask again.
+// begin starts a wake of id at e within limit, and does not block. finished is called from another goroutine at its
+// end, and must end its span. After wakePaused, retry is when to ask again.
 func (o *grants) begin(id api.InstanceID, e api.Endpoint, limit time.Duration, trace *waketrace.Span, finished func(*waketrace.Span, api.InstanceStatus, error)) (out outcome, retry time.Time) {
 	now := time.Now()
 	o.mu.Lock()
@@ -345,7 +325,7 @@ func (o *grants) end(p *permit, f *flight, err error) {
 	switch {
 	case err == nil:
 		p.failed = 0
-	case f.epoch != p.held.Grant.Epoch: // revoked or replaced: the result does not matter
+	case f.epoch != p.held.Grant.Epoch:
 	case errors.As(err, &refused) && refused.Code == api.CodeStaleEpoch:
 		p.held.Grant = api.Grant{} // the autoscaler has decided since; its message is on the way
 	default:
@@ -356,7 +336,6 @@ func (o *grants) end(p *permit, f *flight, err error) {
 	}
 }
 
-// close cancels the wakes in progress, prevents others and waits for their ends.
 func (o *grants) close() {
 	o.mu.Lock()
 	o.closed = true

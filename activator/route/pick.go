@@ -9,77 +9,64 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Reasons for a choice, in the order in which they apply.
+// Reasons for a choice, in order.
 const (
-	ByOnly    = "only"    // there is only one instance
-	ByWake    = "wake"    // it was woken for the request
-	ByPrefix  = "prefix"  // it has cached at least half of the prompt
-	BySession = "session" // the client's session prefers it
-	ByPrompt  = "prompt"  // no instance has cached the prompt; the hash of its beginning prefers this one
-	ByAdapter = "adapter" // it has the adapter and the smallest load of those that have it
-	ByLoad    = "load"    // it has the smallest load
+	ByOnly    = "only"
+	ByWake    = "wake"
+	ByPrefix  = "prefix"  // at least half of the prompt is cached
+	BySession = "session" // the session prefers it
+	ByPrompt  = "prompt"  // the beginning of an unknown prompt prefers it
+	ByAdapter = "adapter" // the least busy one with the adapter
+	ByLoad    = "load"    // the least busy one
 )
 
-// SameWay is the difference up to which two round trips count as equal.
+// SameWay is how far two round trips may differ and count as equal.
 const SameWay = 20 * time.Millisecond
 
-// Want lists the preferences and requirements of a request. The zero value accepts any instance.
+// Want lists what a request prefers and requires. Zero accepts any instance.
 type Want struct {
-	// Adapter is the adapter that should be loaded; empty: none.
 	Adapter api.ModelName
-	// Prefix is the beginning of its prompt.
+	// The beginning of the prompt.
 	Prefix Chain
-	// Session identifies the conversation or user that it should stay with; 0: none.
+	// Session is a conversation or user; 0: none.
 	Session uint64
-	// Only restricts the instances, by host and port of their address; nil: all.
+	// Only restricts the instances, by host and port.
 	Only func(host string) bool
-	// FreeSlot restricts the instances to those with a free slot: the request may not wait at one.
+	// FreeSlot excludes waiting at an instance.
 	FreeSlot bool
 }
 
-// allows reports whether the request may go to i.
 func (w Want) allows(i *Instance) bool { return w.Only == nil || w.Only(i.base.Host) }
 
 const (
 	none = -1
-	// fresh is how long a runtime's report of its load counts: it reports every change.
+	// fresh is how long a report of load counts.
 	fresh = 10 * time.Second
-	// crowded is the used share of the KV memory above which the share counts as load.
+	// crowded is the KV usage from which it counts as load.
 	crowded = 0.8
-	// aboveMean is how much busier than the mean a preferred instance may be.
+	// aboveMean bounds how much busier than the mean a preferred instance may be.
 	aboveMean = 1.25
 )
 
-// slack returns how many more requests than the least busy instance another may have and still be chosen for its
-// cache. It is a quarter of the slots; up to 16 slots it is 4 or half of them. Such an instance may also be a quarter
-// busier than the mean. With a smaller slack, 8 slots and a quarter of them in use, every fifth request of a
-// conversation goes elsewhere.
+// slack returns how many more requests than the least busy instance another may have and be chosen for its cache: a
+// quarter of the slots, at least 4 or half of them. With less, many requests leave their conversation.
 func slack(slots int) float64 { return float64(max(slots/4, min(slots/2, 4), 1)) }
 
-// scratch is memory that the next pick reuses.
 type scratch struct {
 	free       []candidate
 	near, seen places
 }
 
-// candidate is an instance with a free slot, and its load.
 type candidate struct {
 	*Instance
 	load float64
 }
 
-// Many reports whether there are several instances, so that a [Want] matters.
+// Many reports whether a [Want] matters.
 func (s *Set) Many() bool { return len(s.all) > 1 }
 
-// Pick reserves a slot and returns its instance, or nil. [Set.Release] gives the slot back. adapter is empty for the
-// model itself.
-func (s *Set) Pick(now time.Time, adapter api.ModelName) *Instance {
-	i, _ := s.PickFor(now, Want{Adapter: adapter}, nil)
-	return i
-}
-
-// PickFor is like [Set.Pick], among the instances for which may returns true (nil: all), and also returns the reason
-// for the choice.
+// PickFor reserves a slot of an instance that may accepts, and returns the reason; nil: none. [Set.Release] gives
+// it back.
 func (s *Set) PickFor(now time.Time, w Want, may func(api.InstanceID) bool) (*Instance, api.Choice) {
 	free := s.free(now, w, may)
 	if len(free) == 0 {
@@ -99,7 +86,7 @@ func (s *Set) PickFor(now time.Time, w Want, may func(api.InstanceID) bool) (*In
 	return best, why
 }
 
-// Next returns up to n alternatives to i for the request, the best first.
+// Next returns up to n alternatives to i.
 func (s *Set) Next(i *Instance, n int, now time.Time, w Want, may func(api.InstanceID) bool) (next []*Instance) {
 	free := slices.DeleteFunc(s.free(now, w, may), func(c candidate) bool { return c.Instance == i })
 	for len(next) < n && len(free) > 0 {
@@ -110,8 +97,7 @@ func (s *Set) Next(i *Instance, n int, now time.Time, w Want, may func(api.Insta
 	return next
 }
 
-// Move moves a slot of i to the instance at host, which served the request in its place. It returns that instance, or
-// nil if it is unknown.
+// Move moves a slot of i to the instance at host; nil: unknown.
 func (s *Set) Move(i *Instance, host string, now time.Time, w Want) *Instance {
 	at := slices.IndexFunc(s.all, func(o *Instance) bool { return o.base.Host == host })
 	if at < 0 {
@@ -125,8 +111,8 @@ func (s *Set) Move(i *Instance, host string, now time.Time, w Want) *Instance {
 	return s.all[at]
 }
 
-// free returns the instances that accept a request now, in rotation: those with a free slot, or if there is none those
-// at which it may wait. The slice belongs to the scratch.
+// free returns, in rotation, the instances with a free slot, else those at which the request may wait. The slice
+// belongs to the scratch.
 func (s *Set) free(now time.Time, w Want, may func(api.InstanceID) bool) []candidate {
 	free := s.accepting(now, w, may, func(i *Instance) bool { return i.free(now) })
 	if len(free) == 0 {
@@ -137,7 +123,7 @@ func (s *Set) free(now time.Time, w Want, may func(api.InstanceID) bool) []candi
 
 func (s *Set) accepting(now time.Time, w Want, may func(api.InstanceID) bool, accepts func(*Instance) bool) []candidate {
 	free := s.scratch.free[:0]
-	turn := min(s.turn, len(s.all)) // instances may have gone
+	turn := min(s.turn, len(s.all))
 	for _, part := range [][]*Instance{s.all[turn:], s.all[:turn]} {
 		for _, i := range part {
 			if accepts(i) && (may == nil || may(i.ID)) && w.allows(i) {
@@ -149,7 +135,7 @@ func (s *Set) accepting(now time.Time, w Want, may func(api.InstanceID) bool, ac
 	return free
 }
 
-// choose picks one of free, which is not empty.
+// free is not empty.
 func (s *Set) choose(free []candidate, w Want) (*Instance, api.Choice) {
 	most := 0
 	if w.Adapter != "" {
@@ -176,8 +162,7 @@ func (s *Set) choose(free []candidate, w Want) (*Instance, api.Choice) {
 	return least.Instance, why
 }
 
-// nearest returns the instances with the shortest way, and of these the cheapest that are not much busier. Instances
-// in one place are equally close, and cost the same.
+// nearest returns the instances with the shortest way, of these the cheapest not much busier.
 func (s *Set) nearest(free []candidate) []candidate {
 	if !s.apart {
 		return free
@@ -197,11 +182,9 @@ func (s *Set) nearest(free []candidate) []candidate {
 	return slices.DeleteFunc(free, func(c candidate) bool { return c.status.Cost > least })
 }
 
-// tokens estimates the tokens in so many blocks of a prompt.
 func tokens(blocks int) api.Tokens { return api.Tokens(bytesOf(blocks) / 4) }
 
-// fit returns the instances fit for an adapter, and the rank of the best. Instances that have the adapter go before
-// those that would load it, unless they are all much busier.
+// fit returns the instances fit for an adapter and the best rank: unless all are much busier, those that have it.
 func fit(free []candidate, adapter api.ModelName) ([]candidate, int) {
 	most := 0
 	for _, i := range free {
@@ -218,7 +201,7 @@ func fit(free []candidate, adapter api.ModelName) ([]candidate, int) {
 	return slices.DeleteFunc(free, func(i candidate) bool { return i.has(adapter) < most }), most
 }
 
-// has returns 2 if an adapter is loaded or a request for it runs, 1 if it is on standby, otherwise 0.
+// 2: loaded or in use, 1: on standby
 func (i *Instance) has(adapter api.ModelName) int {
 	switch {
 	case i.using[adapter] > 0 || slices.Contains(i.status.Adapters, adapter):
@@ -229,8 +212,7 @@ func (i *Instance) has(adapter api.ModelName) int {
 	return 0
 }
 
-// busy returns the share of i's slots in use, as far as known: by our requests, and by the requests of others that its
-// runtime reports. If little of its KV memory is left, the used share of that counts if it is greater.
+// busy returns the share of i's slots in use, or of a crowded KV memory if that is greater.
 func (i *Instance) busy(now time.Time) float64 {
 	if i.work == nil || now.Sub(i.reported) > fresh {
 		return float64(i.running) / float64(i.slots)
@@ -242,14 +224,12 @@ func (i *Instance) busy(now time.Time) float64 {
 	return load
 }
 
-// limit bounds the load of an instance that is chosen for a reason other than its load.
 type limit struct{ least, mean float64 }
 
 func (l limit) allows(c candidate) bool {
 	return c.load <= l.mean*aboveMean || c.load <= l.least+slack(c.slots)/float64(c.slots)
 }
 
-// spread returns the first candidate with the smallest load, and the limit.
 func spread(free []candidate) (candidate, limit) {
 	least, sum := free[0], 0.0
 	for _, c := range free {
@@ -261,9 +241,8 @@ func spread(free []candidate) (candidate, limit) {
 	return least, limit{least.load, sum / float64(len(free))}
 }
 
-// cached returns an instance that has seen the most of a prompt, and how much that is; nil: no allowed instance has
-// seen half of it. Among several it prefers the session's, or without a session the one that the rest of the prompt
-// prefers. If they have seen the whole prompt it prefers the least busy.
+// cached returns an allowed instance that has seen the most blocks of a prompt, if half of it. It prefers the
+// session's, else the one for the rest of the prompt, else the least busy.
 func (s *Set) cached(free []candidate, w Want, l limit) (*Instance, int) {
 	c := w.Prefix
 	if c.Len() == 0 {
@@ -285,14 +264,14 @@ func (s *Set) cached(free []candidate, w Want, l limit) (*Instance, int) {
 	switch {
 	case w.Session != 0:
 		return preferred(free, w.Session, l), depth
-	case depth < c.Len(): // the prompt may share just this prefix with others
+	case depth < c.Len(): // others may share just this prefix
 		return preferred(free, c.Key(depth), l), depth
 	}
 	least, _ := spread(free)
 	return least.Instance, depth
 }
 
-// preferred returns the allowed candidate that a key prefers: the least busy one is always allowed.
+// The least busy candidate is always allowed.
 func preferred(free []candidate, key uint64, l limit) *Instance {
 	var best *Instance
 	most := uint64(0)
@@ -307,7 +286,6 @@ func preferred(free []candidate, key uint64, l limit) *Instance {
 	return best
 }
 
-// learn records that a prompt was sent to i.
 func (s *Set) learn(i *Instance, c Chain, now time.Time) {
 	if c.Len() == 0 {
 		return
@@ -318,29 +296,27 @@ func (s *Set) learn(i *Instance, c Chain, now time.Time) {
 	s.index.Learn(c, i.place, now)
 }
 
-// lostCache reports whether an instance's change of state has emptied its cache. A new process empties it, and so
-// does a sleep, unless the instance reports that it kept some.
+// A new process empties the cache, or a sleep in which nothing was kept.
 func lostCache(was, is api.InstanceStatus) bool {
 	if was.Restarts != is.Restarts || was.PID != is.PID {
 		return true
 	}
 	switch is.State {
 	case api.Awake, api.Draining:
-		return was.State == is.State && !was.Since.Equal(is.Since) // it slept in between, unreported
+		return was.State == is.State && !was.Since.Equal(is.Since) // it slept in between
 	case api.Asleep:
 		return !kept(is)
-	case api.Starting: // from a known sleep
+	case api.Starting:
 		return was.State != api.Asleep && was.State != api.Starting || is.Stage != api.StepWaking
 	}
 	return true
 }
 
-// kept reports whether a sleeping instance kept some of its cache.
 func kept(st api.InstanceStatus) bool {
 	return st.Load != nil && st.Load.CacheKnown && st.Load.Cached > 0
 }
 
-// usualPerToken is the assumed bytes per token of a prompt before any were counted.
+// In bytes.
 const usualPerToken = 4
 
 // Count records the size and the tokens of a prompt.
@@ -353,9 +329,8 @@ func (s *Set) Count(bytes int, tokens api.Tokens) {
 	s.perToken = cmp.Or(s.perToken, each)
 }
 
-// trim removes from the index the prompts of i that no longer fit into its cache by its last report, the least
-// recently used first. Prompts sent since the report before it may not be in the cache yet. It scans the whole index,
-// so it waits until there is an eighth too much.
+// trim removes the oldest prompts of i that no longer fit into its cache, except those after the last report. It
+// scans the whole index, so it waits for an eighth too much.
 func (s *Set) trim(i *Instance, now time.Time) {
 	l := i.status.Load
 	if l == nil || !l.CacheKnown || i.place == none {
@@ -367,8 +342,7 @@ func (s *Set) trim(i *Instance, now time.Time) {
 	}
 }
 
-// correct applies the last report of i's work. The report is slightly old, and i may have had more of our requests
-// then. So only the requests beyond our peak count as others'.
+// The report is older than our count: only requests beyond our peak since the last one are others'.
 func (i *Instance) correct(now time.Time) {
 	i.others, i.reported = 0, now
 	if l := i.status.Load; l != nil {
@@ -390,7 +364,7 @@ func (s *Set) Reserve(i *Instance, adapter api.ModelName) {
 	i.using[adapter]++
 }
 
-// Release gives a slot back, with the adapter that it was reserved for. i may have left the set meanwhile.
+// Release gives back a slot reserved with adapter. i may have left the set.
 func (s *Set) Release(i *Instance, adapter api.ModelName) {
 	if i.running <= 0 {
 		panic("route: a slot was released twice")

@@ -12,20 +12,16 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Bounds of an index.
 const (
-	// perPlace is the room for each place, in blocks: at least a million tokens.
+	// In blocks: at least a million tokens.
 	perPlace = 1 << 15
-	// maxBlocks bounds the total: about 22 MiB, and 2 MiB more for every 64 places.
+	// About 22 MiB, and 2 MiB more for every 64 places.
 	maxBlocks = 1 << 18
-	// maxPlaces bounds the places; nothing is recorded for further ones.
 	maxPlaces = 1 << 10
 )
 
-// places is a set of places: bit n of word n/64 is place n.
 type places []uint64
 
-// Add adds place n, which must not be negative.
 func (p *places) Add(n int) {
 	for len(*p) <= n/64 {
 		*p = append(*p, 0)
@@ -33,41 +29,39 @@ func (p *places) Add(n int) {
 	(*p)[n/64] |= 1 << (n % 64)
 }
 
-// Has reports whether n is in p; -1 never is.
 func (p places) Has(n int) bool { return n >= 0 && n/64 < len(p) && p[n/64]&(1<<(n%64)) != 0 }
 
-// noBlock is no block.
 const noBlock int32 = -1
 
-// indexBlock is one block of text after a previous one. Blocks without followers, the ends, are in a list.
+// indexBlock is a block of text after another. Those without followers, the ends, are in a list.
 type indexBlock struct {
 	hash       uint64
 	salt       Salt
-	used       int64 // the second in which it was last learned, at any place: not before its followers
-	size       int32 // in bytes of text
-	before     int32 // the previous block; none: it is the first
+	used       int64 // a second, not before its followers'
+	size       int32
+	before     int32 // none: the first
 	followers  int32
-	prev, next int32 // in the list of ends
+	prev, next int32
 }
 
-// prefixIndex records the chains that were sent to the places of one function. The zero value is empty.
+// prefixIndex records which chains were sent where. The zero value is empty.
 type prefixIndex struct {
-	limit  int // of blocks
+	limit  int // in blocks
 	byHash map[uint64]int32
 	blocks []indexBlock
-	// seen are the places that have seen each block: words of them per block.
+	// Words of places for each block.
 	seen   []uint64
 	words  int
 	places places
-	sizes  []int // the text that each place has seen, in bytes
-	now    int64 // the latest second of a block
-	n      int   // places in use
+	sizes  []int // bytes by place
+	now    int64
+	n      int
 	unused []int32
-	// The list of ends, most recently used first.
+	// Ends, most recently used first.
 	newest, oldest int32
 }
 
-// Place allocates a number for an instance; -1: there are too many.
+// -1: there are too many
 func (x *prefixIndex) Place() int {
 	for n := range maxPlaces {
 		if !x.places.Has(n) {
@@ -83,7 +77,7 @@ func (x *prefixIndex) Place() int {
 	return -1
 }
 
-// Forget forgets the blocks of place n; it stays allocated.
+// The place stays allocated.
 func (x *prefixIndex) Forget(n int) {
 	if n < 0 || n/64 >= x.words {
 		return
@@ -94,7 +88,7 @@ func (x *prefixIndex) Forget(n int) {
 	x.sizes[n] = 0
 }
 
-// Size returns how many bytes of text are recorded for place n.
+// In bytes.
 func (x *prefixIndex) Size(n int) int {
 	if n < 0 || n >= len(x.sizes) {
 		return 0
@@ -102,9 +96,8 @@ func (x *prefixIndex) Size(n int) int {
 	return x.sizes[n]
 }
 
-// Trim forgets the least recently used blocks of place n until at most most bytes are left. Blocks used since a time
-// stay, whatever their size. It scans all blocks. A block that another place has used since stays longer than it
-// should: it counts as used here too, in the longer prefix.
+// Trim forgets the least recently used blocks of place n, except those used after since, until most bytes are left.
+// It scans all blocks; use by other places counts.
 func (x *prefixIndex) Trim(n, most int, since time.Time) {
 	if x.Size(n) <= most {
 		return
@@ -117,7 +110,7 @@ func (x *prefixIndex) Trim(n, most int, since time.Time) {
 		}
 	}
 	slices.SortFunc(uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
-	until := int64(math.MinInt64) // the latest use to forget: in whole seconds, so that no block goes without its followers
+	until := int64(math.MinInt64) // whole seconds: no block goes without its followers
 	for k, size := 0, x.sizes[n]; k < len(uses) && uses[k].at < since.Unix(); k++ {
 		if uses[k].at != until && size <= most {
 			break
@@ -132,13 +125,11 @@ func (x *prefixIndex) Trim(n, most int, since time.Time) {
 	}
 }
 
-// use is a block's size and the time of its last use.
 type use struct {
 	at   int64
 	size int32
 }
 
-// Remove frees a place.
 func (x *prefixIndex) Remove(n int) {
 	if n < 0 {
 		return
@@ -155,11 +146,9 @@ func (x *prefixIndex) Remove(n int) {
 	}
 }
 
-// Len returns the number of blocks.
 func (x *prefixIndex) Len() int { return len(x.byHash) }
 
-// Find returns the length in blocks of the longest prefix of c that any of some places has seen, and which of them.
-// The places are appended to into[:0]; there are none if depth is 0.
+// Find returns the length in blocks of the longest prefix that some places have seen, and which have, in into[:0].
 func (x *prefixIndex) Find(c Chain, among places, into places) (depth int, seen places) {
 	depth = x.deepest(c, func(b int32) bool {
 		for w, word := range x.seenBy(b) {
@@ -188,8 +177,7 @@ func (x *prefixIndex) Seen(c Chain) int {
 	})
 }
 
-// deepest returns the number of the last block of c for which holds is true, found by binary search: holds must be
-// true for all blocks before it.
+// deepest returns the last block of c for which holds, by binary search: it must hold for all before.
 func (x *prefixIndex) deepest(c Chain, holds func(int32) bool) int {
 	low, high := 0, len(c.blocks) // the result is between low and high
 	for low < high {
@@ -203,7 +191,7 @@ func (x *prefixIndex) deepest(c Chain, holds func(int32) bool) int {
 	return low
 }
 
-// find returns the nth block of c, from 1.
+// n counts from 1.
 func (x *prefixIndex) find(c Chain, n int) int32 {
 	b, found := x.byHash[c.blocks[n-1]]
 	if !found || x.blocks[b].salt != c.salt {
@@ -216,7 +204,6 @@ func (x *prefixIndex) seenBy(b int32) places {
 	return x.seen[int(b)*x.words:][:x.words]
 }
 
-// Learn records that c was sent to place n.
 func (x *prefixIndex) Learn(c Chain, n int, now time.Time) {
 	if !x.places.Has(n) || len(c.blocks) == 0 {
 		return
@@ -246,7 +233,7 @@ func (x *prefixIndex) Learn(c Chain, n int, now time.Time) {
 	}
 }
 
-// Unlearn undoes Learn for place n, except for the part that c shares with others.
+// Unlearn undoes Learn, except for what c shares with others.
 func (x *prefixIndex) Unlearn(c Chain, n int) {
 	followers := int32(0)
 	for k := x.deepest(c, func(b int32) bool { return x.seenBy(b).Has(n) }); k > 0; k-- {
@@ -260,7 +247,6 @@ func (x *prefixIndex) Unlearn(c Chain, n int) {
 	}
 }
 
-// see records that place n has seen a block.
 func (x *prefixIndex) see(b int32, n int) {
 	if word, bit := &x.seenBy(b)[n/64], uint64(1)<<(n%64); *word&bit == 0 {
 		*word |= bit
@@ -268,18 +254,18 @@ func (x *prefixIndex) see(b int32, n int) {
 	}
 }
 
-// add makes room for a block and appends it to the one before it. It returns none if another prompt has the same
-// hash, or if only the block's own predecessors could be dropped.
+// add appends a block. It returns noBlock if another prompt has its hash, or if only its own predecessors could be
+// dropped.
 func (x *prefixIndex) add(b indexBlock) int32 {
 	if _, taken := x.byHash[b.hash]; taken {
 		return noBlock
 	}
 	if b.before != noBlock {
-		x.unlink(b.before) // keep it from being dropped now
+		x.unlink(b.before) // keep it from being dropped
 		x.blocks[b.before].followers++
 	}
 	for len(x.byHash) >= x.limit {
-		if x.oldest == noBlock { // all blocks are before b
+		if x.oldest == noBlock {
 			x.blocks[b.before].followers--
 			x.push(b.before)
 			return noBlock
@@ -301,7 +287,6 @@ func (x *prefixIndex) add(b indexBlock) int32 {
 	return at
 }
 
-// drop removes an end.
 func (x *prefixIndex) drop(b int32) {
 	x.unlink(b)
 	for w, word := range x.seenBy(b) {
@@ -317,7 +302,7 @@ func (x *prefixIndex) drop(b int32) {
 		return
 	}
 	x.blocks[before].followers--
-	if x.blocks[before].followers == 0 { // now it is an end, of the least recently used chain
+	if x.blocks[before].followers == 0 { // an end of the least recently used chain
 		x.blocks[before].prev, x.blocks[before].next = x.oldest, noBlock
 		if x.oldest != noBlock {
 			x.blocks[x.oldest].next = before
@@ -328,7 +313,6 @@ func (x *prefixIndex) drop(b int32) {
 	}
 }
 
-// push puts an end, which is in no list, first.
 func (x *prefixIndex) push(b int32) {
 	x.blocks[b].prev, x.blocks[b].next = noBlock, x.newest
 	if x.newest != noBlock {
@@ -339,7 +323,7 @@ func (x *prefixIndex) push(b int32) {
 	x.newest = b
 }
 
-// unlink removes an end from the list; a block that is not in it is unchanged.
+// Blocks outside of the list stay.
 func (x *prefixIndex) unlink(b int32) {
 	prev, next := x.blocks[b].prev, x.blocks[b].next
 	switch {
@@ -358,7 +342,6 @@ func (x *prefixIndex) unlink(b int32) {
 	x.blocks[b].prev, x.blocks[b].next = noBlock, noBlock
 }
 
-// widen makes room for words of places in each block.
 func (x *prefixIndex) widen(words int) {
 	if x.byHash == nil {
 		x.byHash = make(map[uint64]int32)
@@ -377,17 +360,15 @@ func (x *prefixIndex) widen(words int) {
 	x.seen, x.words = wide, words
 }
 
-// The sizes of blocks in bytes of text. In a long prompt, the exact place of a difference matters less.
+// Sizes in bytes. In a long prompt, the exact place of a difference matters less.
 const (
-	shortBlock = 128 // about 32 tokens, two blocks of vLLM's
-	longBlock  = 1024
-	// shortBlocks is the number of short blocks, before the long ones.
+	shortBlock  = 128 // about 32 tokens, two blocks of vLLM's
+	longBlock   = 1024
 	shortBlocks = 512
-	// maxChain bounds a chain: text beyond about 150,000 tokens does not change where the request goes.
+	// About 150,000 tokens; text beyond does not matter.
 	maxChain = 1024
 )
 
-// sizeOf returns the size of block n, from 0.
 func sizeOf(n int) int {
 	if n < shortBlocks {
 		return shortBlock
@@ -395,13 +376,12 @@ func sizeOf(n int) int {
 	return longBlock
 }
 
-// bytesOf returns about how much text the first n blocks of a chain have.
 func bytesOf(n int) int { return min(n, shortBlocks)*shortBlock + max(0, n-shortBlocks)*longBlock }
 
 // Salt separates the caches of requests.
 type Salt uint64
 
-// SaltOf returns the salt for the names that separate caches: tenants, adapters, the client's own salts.
+// SaltOf returns the salt for names: tenants, adapters, clients' salts.
 func SaltOf(names ...string) Salt {
 	h := sha256.New()
 	var size [8]byte
@@ -413,15 +393,14 @@ func SaltOf(names ...string) Salt {
 	return Salt(binary.LittleEndian.Uint64(h.Sum(nil)))
 }
 
-// Chain is the prefix of one request. The zero value has no blocks. It is immutable and holds no text.
+// Chain is a request's prefix, as hashes. It is immutable.
 type Chain struct {
 	salt   Salt
 	blocks []uint64
 }
 
-// ChainOf returns the chain of a request's parts, in the order in which they are rendered. A request that continues
-// another repeats all parts but the last unchanged. The last part grows, so Of leaves out its incomplete last block,
-// and its last byte, a bracket or quote that moves when more text follows.
+// ChainOf returns the chain of a request's parts as rendered. A request that continues another repeats all parts
+// but the last: of that, the incomplete block and the last byte, a bracket or quote, are left out.
 func ChainOf(salt Salt, parts ...[]byte) Chain {
 	parts = trim(parts)
 	n := 0
@@ -449,7 +428,6 @@ func ChainOf(salt Salt, parts ...[]byte) Chain {
 	return c
 }
 
-// trim removes the empty parts at the end, and the last byte.
 func trim(parts [][]byte) [][]byte {
 	for len(parts) > 0 && len(parts[len(parts)-1]) == 0 {
 		parts = parts[:len(parts)-1]
@@ -463,12 +441,10 @@ func trim(parts [][]byte) [][]byte {
 	return out
 }
 
-// Len returns the number of blocks.
 func (c Chain) Len() int { return len(c.blocks) }
 
-// Key returns a number that activators with no knowledge of earlier requests use to send a request to the same place:
-// the hash of the first block after the seen ones. A beginning that many requests share is soon seen everywhere. So
-// this is the request's first own block, in each turn of a conversation. 0: c has no block.
+// Key returns the hash of the first block after the seen ones, by which activators agree on a place. 0: c has no
+// block.
 func (c Chain) Key(seen int) uint64 {
 	if len(c.blocks) == 0 {
 		return 0
@@ -476,15 +452,14 @@ func (c Chain) Key(seen int) uint64 {
 	return c.blocks[min(seen, len(c.blocks)-1)]
 }
 
-// mix is the last step of splitmix64: each bit of the result depends on every bit of x.
+// The last step of splitmix64.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
 
-// prefers returns how much key prefers the place with that hash. The most preferred place is the same for every
-// caller, and when a place is removed only its own keys move (rendezvous hashing).
+// Rendezvous hashing: if a place is removed only its keys move.
 func prefers(key, place uint64) uint64 { return mix(key ^ mix(place)) }
 
 // Hash returns the hash of a name, for [prefers].

@@ -1,59 +1,19 @@
-// Package route tracks the instances of one function and picks the one for the next request.
+// Package route tracks the instances of one function and picks one for each request. It counts the requests of this
+// activator, and others' by fresh reports of load. The rule of [Set.PickFor]:
 //
-// It decides by the requests that this activator itself has sent and not seen finish. Reports tell whether an
-// instance accepts requests, how many at once, and where. A runtime's report of its load corrects the count while it
-// is fresh: a missing report does not stop the traffic.
+//  1. Instances that are awake, have a free slot and are not avoided.
+//  2. Of these, those that have the adapter, if any.
+//  3. Of these, the nearest, and among them the cheapest not much busier.
+//  4. Of these, the one that has seen most of the prompt, if half of it, unless it is much busier ([slack]).
+//  5. Otherwise the one that the session prefers, else the prompt, by a hash: several activators agree.
+//  6. Otherwise the least busy. Ties rotate.
 //
-// The rule of [Set.PickFor], in order:
+// An instance that gave a request back is avoided until its next report, or for a short, growing time.
 //
-// 1. Only instances that are awake, have a free slot and are not being avoided.
-//  2. Of these, the ones that have loaded the requested adapter or run requests for it, if any; otherwise those that
-//     load it on demand.
-//  3. Of these, if they are in several clusters, those with the shortest way, and among them the cheapest ones that
-//     are not much busier.
-//  4. Of these, the one that has seen most of the request's prompt, if it has seen half of it and
-//     is not much busier than the others.
-//  5. Otherwise the one that the request's session prefers, or without a session the beginning of its prompt, if it
-//     is not much busier than the others. The preference is a hash, so several activators agree without knowing
-//     anything.
-//  6. Otherwise the one with the smallest load, the share of its slots in use.
-//  7. Ties rotate, so that the first of several idle instances is not always the same.
+// A [Chain] describes a prompt: its text is cut into blocks, whose hashes cover all before and a [Salt], which
+// separates owners of caches. A [prefixIndex] records which blocks were sent where.
 //
-// For "much busier" see [slack]. A prompt that all requests share spreads over more instances as the requests grow.
-//
-// An instance that gave a request back is avoided until its next report, or for a short, growing time, whichever ends
-// first: its report may be on the way, or lost.
-//
-// # Prompts
-//
-// A set records which instances have seen the beginning of a request, so that the request can go where its prompt is
-// in the model server's cache.
-//
-// A request's prefix is a [Chain]: the text that its prompt is rendered from (system, tools and messages, in this
-// order) is cut into blocks, and each block's hash covers all that comes before it. Two requests share a block only
-// if they are equal up to its end. The text is hashed as the client wrote it: a client that continues a conversation
-// repeats its bytes. White space and escapes count, so two clients that write the same conversation differently share
-// nothing.
-//
-// A chain begins with a [Salt], which separates owners whose caches are separate: requests with different salts never
-// share a block, for each block of the index records its salt.
-//
-// An [prefixIndex] remembers, for the instances of one function, which blocks were sent where:
-//
-//  1. [prefixIndex.Learn] records that a chain was sent to an instance. Its cost depends on the new part only.
-//  2. [prefixIndex.Find] returns how much of a chain any of some instances has seen, and which ones. It checks a few
-//     blocks only: an instance that has seen a block has seen those before it, so a binary search finds the longest
-//     known prefix.
-//  3. If the index is full, the end of the least recently used chain is forgotten.
-//  4. [prefixIndex.Forget] forgets an instance that has gone, or that has slept and lost its cache.
-//  5. [prefixIndex.Trim] forgets the least recently used blocks at an instance, down to the size that its cache reports:
-//     model servers evict in that order.
-//
-// It is an estimate: it knows neither which blocks a model server has evicted nor the requests of other activators.
-//
-// It holds no text.
-//
-// A Set is not safe for concurrent use: a mutex of its owner must guard it.
+// A Set's owner guards it with a mutex.
 package route
 
 import (
@@ -67,68 +27,66 @@ import (
 	"github.com/rouse-dev/rouse/internal/tombstone"
 )
 
-// The first and the longest avoidance after an instance gave a request back.
 const (
 	avoidFirst = 20 * time.Millisecond
 	avoidMost  = 2 * time.Second
 )
 
-// keepTombstone is how late a report of a removed instance can come.
+// How late a report of a removed instance can come.
 const keepTombstone = 10 * time.Second
 
-// Instance is one instance as this activator sees it. Its ID and address are constant while a request holds a slot;
-// the rest belongs to the [Set].
+// Instance is one instance. Its ID and address are constant while a request holds a slot.
 type Instance struct {
 	ID api.InstanceID
 
-	// The fields that each pick reads come first: they take two cache lines.
+	// Each pick reads the first fields: two cache lines.
 	running  int
 	slots    int
-	others   int       // requests of others in its runtime, by its last report
-	ready    bool      // by its last report
-	retired  bool      // accepts no further requests, see [Set.Retire]
-	shared   time.Time // until then others' requests are taken to wait for its slots
-	avoid    time.Time // not picked before
-	work     *api.Load // its runtime's load, by its last report
+	others   int
+	ready    bool
+	retired  bool
+	shared   time.Time // others' requests wait for its slots
+	avoid    time.Time
+	work     *api.Load
 	reported time.Time
-	place    int    // in the index; none: not in it
-	hash     uint64 // of the ID
+	place    int
+	hash     uint64
 
 	status  api.InstanceStatus
 	base    *url.URL
-	backoff time.Duration         // the last avoidance
-	refusal string                // the code that caused the avoidance
-	using   map[api.ModelName]int // slots in use by adapter
-	peak    int                   // the most slots in use since the last report
+	backoff time.Duration
+	refusal string
+	using   map[api.ModelName]int
+	peak    int // since the last report
 }
 
-// takes reports whether i accepts requests, by its own report.
 func (i *Instance) takes() bool { return i.ready && !i.retired }
 
 func (i *Instance) avoided(now time.Time) bool { return !i.avoid.IsZero() && now.Before(i.avoid) }
 
-// Base returns the URL of the instance's root. It must not be changed. Call it while holding the owner's mutex.
+// Base returns the URL of the instance's root, which must not be changed. The owner's mutex is held, as for the
+// other methods.
 func (i *Instance) Base() *url.URL { return i.base }
 
-// Status returns the last report. Call it while holding the owner's mutex.
+// Status returns the last report.
 func (i *Instance) Status() api.InstanceStatus { return i.status }
 
-// Running returns the number of slots in use. Call it while holding the owner's mutex.
+// Running returns the slots in use.
 func (i *Instance) Running() int { return i.running }
 
 // Set holds the instances of one function.
 type Set struct {
-	slots      int // of an instance that reports none
+	slots      int // if not reported
 	all        []*Instance
 	turn       int
-	apart      bool // some are in other clusters
+	apart      bool // in several clusters
 	tombstones tombstone.Set
 	index      prefixIndex
-	perToken   float64 // bytes of a prompt per token, as clients write it; 0: unknown
+	perToken   float64 // bytes
 	scratch    scratch
 }
 
-// Slots sets the number of slots of instances that report none.
+// Slots sets the slots of instances that report none.
 func (s *Set) Slots(n int) {
 	s.slots = max(n, 1)
 	for _, i := range s.all {
@@ -143,7 +101,7 @@ func (s *Set) slotsOf(st api.InstanceStatus) int {
 	return max(s.slots, 1)
 }
 
-// Observe applies a report. It returns false for one that is outdated or has no usable endpoint.
+// Observe applies a report; false: it is outdated or useless.
 func (s *Set) Observe(st api.InstanceStatus, now time.Time) bool {
 	at := slices.IndexFunc(s.all, func(i *Instance) bool { return i.ID == st.Instance })
 	if st.State == api.Gone {
@@ -177,8 +135,7 @@ func (s *Set) Observe(st api.InstanceStatus, now time.Time) bool {
 	return true
 }
 
-// remove removes the instance at index at (-1: unknown) and remembers it, so that a late report does not bring it
-// back.
+// No late report brings the instance at index at (-1: unknown) back.
 func (s *Set) remove(st api.InstanceStatus, at int, now time.Time) {
 	seq := st.Seq
 	if at >= 0 {
@@ -190,16 +147,13 @@ func (s *Set) remove(st api.InstanceStatus, at int, now time.Time) {
 	s.tombstones.Add(st.Instance, seq, now.Add(keepTombstone))
 }
 
-// free reports whether i accepts a request now and has a free slot.
 func (i *Instance) free(now time.Time) bool {
 	return i.takes() && i.running < i.places() && !i.avoided(now)
 }
 
-// places returns how many requests i runs at once.
 func (i *Instance) places() int { return i.slots - i.status.Waits }
 
-// queues reports whether i accepts a request that waits there, in one order with the requests of others. A cluster says
-// how many it accepts. An instance accepts as many as it has slots if requests of other activators wait for these too.
+// A request may wait at a cluster, as reported, or at an instance that others' requests wait for too.
 func (i *Instance) queues(now time.Time, w Want) bool {
 	most := i.slots
 	if i.status.Waits == 0 && now.Before(i.shared) {
@@ -208,10 +162,9 @@ func (i *Instance) queues(now time.Time, w Want) bool {
 	return !w.FreeSlot && i.takes() && i.running < most && !i.avoided(now)
 }
 
-// sharedFor is how long an instance counts as shared after a request had to wait for a slot there.
 const sharedFor = 2 * time.Second
 
-// Shared records that a request had to wait for a slot of i, so that other activators use it too.
+// Shared records that other activators use i.
 func (s *Set) Shared(i *Instance, now time.Time) { i.shared = now.Add(sharedFor) }
 
 // FreeFor reports whether [Set.PickFor] would find an instance.
@@ -221,7 +174,7 @@ func (s *Set) FreeFor(now time.Time, w Want, may func(api.InstanceID) bool) bool
 	})
 }
 
-// Free returns the number of free slots of instances that accept requests.
+// Free returns the free slots of instances that accept requests.
 func (s *Set) Free(now time.Time) (n int) {
 	for _, i := range s.all {
 		if i.takes() && !i.avoided(now) {
@@ -231,7 +184,7 @@ func (s *Set) Free(now time.Time) (n int) {
 	return n
 }
 
-// Capacity returns the number of slots of instances that accept requests.
+// Capacity returns the slots of instances that accept requests.
 func (s *Set) Capacity(now time.Time) (n int) {
 	for _, i := range s.all {
 		if i.takes() && !i.avoided(now) {
@@ -241,10 +194,10 @@ func (s *Set) Capacity(now time.Time) (n int) {
 	return n
 }
 
-// Avoid records that i gave a request back with code, or could not be reached. It returns when i may be picked again.
+// Avoid records that i gave a request back. It returns when i may be picked again.
 func (s *Set) Avoid(i *Instance, code string, now time.Time) time.Time {
 	i.refusal = code
-	if now.Before(i.avoid) { // requests that were sent at the same time come back too
+	if now.Before(i.avoid) { // sent at the same time
 		return i.avoid
 	}
 	if i.backoff = min(max(2*i.backoff, avoidFirst), avoidMost); code == api.CodeMoved {
@@ -254,7 +207,7 @@ func (s *Set) Avoid(i *Instance, code string, now time.Time) time.Time {
 	return i.avoid
 }
 
-// NextTry returns when the first of the avoided instances may be picked again; zero if none is avoided.
+// NextTry returns when the first avoided instance may be picked; zero: none is avoided.
 func (s *Set) NextTry(now time.Time) time.Time {
 	var first time.Time
 	for _, i := range s.all {
@@ -265,21 +218,20 @@ func (s *Set) NextTry(now time.Time) time.Time {
 	return first
 }
 
-// Served records that i answered a request: it is no longer avoided.
+// Served ends i's avoidance.
 func (s *Set) Served(i *Instance) { i.backoff, i.avoid = 0, time.Time{} }
 
-// Awake reports whether any instance is awake, with or without a free slot. An avoided one counts only if it was
-// busy, or a request gave way to others there.
+// Awake reports whether an instance is awake. An avoided one counts if it was busy or a request gave way there.
 func (s *Set) Awake(now time.Time) bool { return s.AwakeFor(now, Want{}) }
 
-// AwakeFor is [Set.Awake] among the instances that w allows.
+// AwakeFor is [Set.Awake] among those that w allows.
 func (s *Set) AwakeFor(now time.Time, w Want) bool {
 	return slices.ContainsFunc(s.all, func(i *Instance) bool {
 		return i.takes() && w.allows(i) && (!i.avoided(now) || i.refusal == api.CodeBusy || i.refusal == api.CodeMoved)
 	})
 }
 
-// May reports whether w allows some instance, and whether it allows all. Instances without an address are ignored.
+// May reports whether w allows some instance, and all.
 func (s *Set) May(w Want) (some, all bool) {
 	all = true
 	for _, i := range s.all {
@@ -292,9 +244,8 @@ func (s *Set) May(w Want) (some, all bool) {
 	return some, all
 }
 
-// Asleep returns the instances that w allows and that sleep by their report, or by a later refusal, the lightest
-// sleep first. Among equals, those that kept half of w's prompt come first, then the one that its session prefers.
-// kept is about how many more tokens of the prompt the first one has kept than one of the others.
+// Asleep returns sleepers that w allows: by sleep level, kept prompt, session. kept is about how many more tokens
+// the first one has than another.
 func (s *Set) Asleep(now time.Time, w Want) (all []*Instance, kept api.Tokens) {
 	for _, i := range s.all {
 		if !i.retired && w.allows(i) && (i.status.State == api.Asleep || i.avoided(now) && i.refusal == api.CodeAsleep) {
@@ -320,8 +271,7 @@ func (s *Set) Asleep(now time.Time, w Want) (all []*Instance, kept api.Tokens) {
 	return all, 0
 }
 
-// keptBy returns how many blocks of a prompt sleepers have kept. For each sleep level it has those that kept the
-// most, if that is at least half of the prompt.
+// keptBy returns the kept blocks of a prompt: by sleep level the most, if half.
 func (s *Set) keptBy(sleepers []*Instance, w Want) map[*Instance]int {
 	if w.Prefix.Len() == 0 {
 		return nil
@@ -347,31 +297,29 @@ func (s *Set) keptBy(sleepers []*Instance, w Want) map[*Instance]int {
 	return known
 }
 
-// Sent records that w's prompt goes to i without a pick.
+// Sent records a prompt that goes to i without a pick.
 func (s *Set) Sent(i *Instance, w Want, now time.Time) {
 	if s.Many() {
 		s.learn(i, w.Prefix, now)
 	}
 }
 
-// Retire stops the present instances from getting requests, whatever they report: their function was redeclared, and
-// they are about to end.
+// Retire stops requests to the present instances.
 func (s *Set) Retire() {
 	for _, i := range s.all {
 		i.retired = true
 	}
 }
 
-// All returns the instances, in no order. The slice belongs to the set.
+// All returns the set's own slice.
 func (s *Set) All() []*Instance { return s.all }
 
-// rank orders states by how soon they accept a request.
 var rank = map[api.State]int{api.Awake: 5, api.Starting: 4, api.Draining: 3, api.Asleep: 2, api.Unhealthy: 1}
 
-// Sooner reports whether an instance in state a accepts a request sooner than one in state b.
+// Sooner compares how soon instances in states a and b accept a request.
 func Sooner(a, b api.State) bool { return rank[a] > rank[b] }
 
-// Best returns the report of the instance that will accept a request soonest; ok is false if there is none.
+// Best returns the report of the instance that accepts a request soonest.
 func (s *Set) Best() (st api.InstanceStatus, ok bool) {
 	for _, i := range s.all {
 		if !ok || rank[i.status.State] > rank[st.State] {
@@ -381,7 +329,7 @@ func (s *Set) Best() (st api.InstanceStatus, ok bool) {
 	return st, ok
 }
 
-// Reports returns all reports, ordered by instance.
+// Reports returns all reports, by instance.
 func (s *Set) Reports() []api.InstanceStatus {
 	out := make([]api.InstanceStatus, 0, len(s.all))
 	for _, i := range s.all {

@@ -121,7 +121,7 @@ func (d *driver) find(name string) *Instance {
 func (d *driver) pick(times int, adapter api.ModelName, now time.Time) string {
 	var got []string
 	for range times {
-		i := d.set.Pick(now, adapter)
+		i, _ := d.set.PickFor(now, Want{Adapter: adapter}, nil)
 		if i == nil {
 			got = append(got, "none")
 			continue
@@ -158,7 +158,8 @@ func BenchmarkPick(b *testing.B) {
 		s.Observe(api.InstanceStatus{Instance: api.InstanceID(strconv.Itoa(n)), State: api.Awake, Seq: 1, Concurrency: 8, Endpoint: "unix:/s"}, epoch)
 	}
 	for b.Loop() {
-		s.Release(s.Pick(epoch, ""), "")
+		i, _ := s.PickFor(epoch, Want{}, nil)
+		s.Release(i, "")
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// loop exchanges messages with p whenever a round is due.
 func (s *Share) loop(ctx context.Context, p *peer) {
 	for {
 		select {
@@ -43,7 +42,7 @@ func (s *Share) loop(ctx context.Context, p *peer) {
 	}
 }
 
-// message returns the next message for a peer. The caller holds mu.
+// The caller holds mu.
 func (s *Share) message(p *peer) control.UsageMessage {
 	p.late = p.late || s.apartBut(nil)
 	m := p.message()
@@ -51,10 +50,10 @@ func (s *Share) message(p *peer) control.UsageMessage {
 	return m
 }
 
-// lacks reports whether a front door can't be reached, or has not reported the earlier use. The caller holds mu.
+// The caller holds mu.
 func (s *Share) lacks(p *peer) bool { return s.doors && (p.lost || p.meets) }
 
-// apartBut reports whether this front door lacks one besides p. The caller holds mu.
+// The caller holds mu.
 func (s *Share) apartBut(p *peer) bool {
 	for _, other := range s.peers {
 		if other != p && s.lacks(other) {
@@ -64,8 +63,7 @@ func (s *Share) apartBut(p *peer) bool {
 	return false
 }
 
-// fail records a failed exchange. The requests of a front door that has been away for long no longer count here. The
-// caller holds mu.
+// Requests at a front door that has been away for long no longer count. The caller holds mu.
 func (s *Share) fail(p *peer, err error, ended *lessons) {
 	if !p.fault {
 		s.log.Warn("an activator does not count with this one; limits are kept by what is known", "activator", p.Name, "error", err)
@@ -95,7 +93,7 @@ func (s *Share) exchange(ctx context.Context, to Activator, m control.UsageMessa
 	return nil
 }
 
-// soon schedules a round with p after at most a given time. The caller holds mu.
+// soon schedules a round. The caller holds mu.
 func (s *Share) soon(p *peer, after time.Duration) {
 	if p.armed {
 		return
@@ -111,7 +109,7 @@ func (s *Share) soon(p *peer, after time.Duration) {
 	})
 }
 
-// round returns the next exchange with p, which has not begun. The caller holds mu.
+// The caller holds mu.
 func (s *Share) round(p *peer) *round {
 	if p.next == nil {
 		p.next = &round{done: make(chan struct{})}
@@ -120,8 +118,7 @@ func (s *Share) round(p *peer) *round {
 	return p.next
 }
 
-// round is one exchange.
 type round struct {
-	done     chan struct{} // closed at its end
-	answered bool          // the other one knows all; guarded by the Share's mutex
+	done     chan struct{}
+	answered bool // the other one knows all; guarded by mu of the Share
 }

@@ -10,33 +10,33 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// peer is this activator's state of another one.
+// peer is another activator.
 type peer struct {
 	Activator
 	stop   func()
-	bell   bell.Bell // rung for next
-	next   *round    // nil: none is due
-	asking *round    // nil: none has begun
-	armed  bool      // a timer for the next round is set
-	away   time.Time // until then it is not asked: it could not be reached
-	fault  bool      // the last exchange failed
-	lost   bool      // it did not answer in time, and has not been heard since
-	heard  time.Time // when it last sent something
-	apart  bool      // it can't reach another one
+	bell   bell.Bell
+	next   *round
+	asking *round
+	armed  bool      // a timer is set
+	away   time.Time // not asked until then
+	fault  bool
+	lost   bool // not heard since it did not answer
+	heard  time.Time
+	apart  bool // from another one
 
-	run   string // identifies its process; empty: unknown yet
-	again bool   // an earlier process of it was told of use here
-	meets bool   // it is to report earlier use
-	taken uint64 // the number of the last part received from it
-	// reported is the use that it has reported and not given back, by account. What runs there ends with it.
+	run   string // empty: unknown
+	again bool   // an earlier process knew use here
+	meets bool   // earlier use is to come
+	taken uint64 // last part from it
+	// Not given back, by account.
 	reported map[string]control.Use
 
-	// Use here that was not sent yet.
+	// Not sent.
 	accounts map[string]control.Use
-	clients  map[control.ClientUse]float64 // the cost by client; Cost is 0 in the key
-	late     bool                          // they could not be sent when they were due, or this front door was apart
-	sent     []control.UsagePart           // sent and not acknowledged
-	number   uint64                        // of the last sealed part
+	clients  map[control.ClientUse]float64 // Cost is 0 in the key
+	late     bool                          // not sent when due, or apart
+	sent     []control.UsagePart           // not acknowledged
+	number   uint64                        // last sealed part
 }
 
 func newPeer(a Activator) *peer {
@@ -45,13 +45,12 @@ func newPeer(a Activator) *peer {
 	return p
 }
 
-// forget drops the use that it has not been told.
 func (p *peer) forget() {
 	p.accounts, p.clients = map[string]control.Use{}, map[control.ClientUse]float64{}
 	p.sent = nil
 }
 
-// message seals the pending use into a part, and returns all unacknowledged parts.
+// message seals the pending use, and returns all unacknowledged parts.
 func (p *peer) message() control.UsageMessage {
 	if len(p.accounts)+len(p.clients) > 0 && len(p.sent) < mostParts {
 		p.number++
@@ -66,7 +65,7 @@ func (p *peer) message() control.UsageMessage {
 	return control.UsageMessage{Taken: p.taken, TakenOf: p.run, Parts: slices.Clone(p.sent)}
 }
 
-// unknown returns the most of an account's use that it may not know. What was given back it may know already.
+// What was given back may be known already.
 func (p *peer) unknown(account string) control.Use {
 	sum := p.accounts[account].Max(control.Use{})
 	for _, part := range p.sent {
@@ -75,14 +74,12 @@ func (p *peer) unknown(account string) control.Use {
 	return sum
 }
 
-// acknowledged drops the parts up to the number that it has received.
 func (p *peer) acknowledged(number uint64) {
 	for len(p.sent) > 0 && p.sent[0].Number <= number {
 		p.sent = p.sent[1:]
 	}
 }
 
-// lesson is use at another activator.
 type lesson struct {
 	account string
 	use     control.Use
@@ -91,7 +88,7 @@ type lesson struct {
 
 type lessons []lesson
 
-// take applies new parts: it adds to the use learned of accounts, and returns the cost of clients' requests.
+// take appends to learned, and returns the cost of clients' requests.
 func (p *peer) take(parts []control.UsagePart, learned *lessons) (clients []control.ClientUse) {
 	slices.SortFunc(parts, func(a, b control.UsagePart) int { return cmp.Compare(a.Number, b.Number) })
 	if len(p.reported) > mostAccounts {
@@ -112,7 +109,6 @@ func (p *peer) take(parts []control.UsagePart, learned *lessons) (clients []cont
 	return clients
 }
 
-// ran removes the requests that ran there from the accounts.
 func (p *peer) ran(learned *lessons) {
 	for account, u := range p.reported {
 		*learned = append(*learned, lesson{account: account, use: control.Use{Running: -u.Running}})

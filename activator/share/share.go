@@ -1,25 +1,16 @@
-// Package share makes the activators of one cluster count their clients' use together. A limit is then one limit, and
-// a client has one turn, however many activators its requests come through.
+// Package share makes the activators of one cluster count their clients' use together: each tells each other its
+// use of accounts ([control.Use]) and of clients ([control.ClientUse]), as differences.
 //
-// Each activator tells each other one the use through it, as differences: of accounts ([control.Use]), which have
-// limits, and of clients of functions ([control.ClientUse]), which have turns. The life of a difference:
+//  1. A difference is added to what the others do not know ([Share.Used], [Share.Served]).
+//  2. Within [Every], or at once ([Share.Ask]), it is sealed into a numbered part, sent with all unacknowledged
+//     ones. The answer carries the use there.
+//  3. The receiver applies only parts with a higher number than the last.
 //
-// 1. It is added to the use that the other activators do not know yet ([Share.Used], [Share.Served]).
-//  2. Within [Every], or at once if a limit is nearly used up ([Share.Ask]), it is sealed into a numbered part,
-//     which is sent to the other activator with all unacknowledged parts. The answer carries the use there.
-//  3. The other one applies only parts with a higher number than the last applied one. So nothing counts twice, and
-//     the next message repeats a lost one.
+// A new activator asks for earlier use. Parts for unreachable ones are kept, within bounds. Limits are exact while
+// activators reach each other: each may use an equal part of the rest before the others know.
 //
-// An activator that has just begun asks the others for the earlier use. It does not wait for unreachable ones: limits
-// are then enforced by the known use. The parts for them are kept, within bounds, until they are back or Kubernetes
-// reports that they are gone.
-//
-// Limits are exact while the activators reach each other. Of the rest of a limit, each activator may use an equal
-// part before the others know of it. One that needs more asks first (package keys).
-//
-// Front doors are such activators too, but none reports that another one is gone. While one of them can't be reached,
-// each admits only its part of each limit ([Share.Among]), so that all together never admit more than the limit. A
-// front door is not trusted: it can give back only use that it has reported.
+// Front doors share too. While one can't be reached, each admits only its part ([Share.Among]). A front door can
+// give back only use that it has reported.
 package share
 
 import (
@@ -36,99 +27,89 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Intervals and timeouts.
 const (
-	// Every is how long a difference may wait to be sent with others.
+	// Every is how long a difference may wait.
 	Every = 100 * time.Millisecond
-	// AskFor bounds how long a request waits for another activator's answer. Until one has reported the use before this
-	// activator began, callFor does.
-	AskFor = 250 * time.Millisecond
-	// callFor bounds one exchange. retryAfter is the pause after a failed one, during which it is not asked.
+	// AskFor bounds a request's wait; callFor, until earlier use is known.
+	AskFor     = 250 * time.Millisecond
 	callFor    = 2 * time.Second
 	retryAfter = time.Second
-	// runsFor is how long the requests that ran at a front door count after the last exchange with it.
+	// How long requests at an unreachable front door count.
 	runsFor = time.Minute
 )
 
-// Bounds of the kept and sent data.
 const (
-	// mostParts bounds the unacknowledged parts; further differences accumulate. One that has so many may have more.
-	mostParts = 8
-	// mostAccounts bounds the accounts of which is known what another activator has reported.
+	// Unacknowledged. A peer that sends so many may have more.
+	mostParts    = 8
 	mostAccounts = 100_000
-	// mostClients bounds the clients of functions in a part; for more, only the turns here count.
+	// In a part; of more, only the turns here count.
 	mostClients = 10_000
-	// MaxMessage bounds a message, in bytes.
+	// MaxMessage is in bytes.
 	MaxMessage = 16 << 20
 )
 
 // Accounts hold the use elsewhere. The methods do not block.
 type Accounts interface {
-	// Learn records an account's use at another activator; late: a part of it may have been refilled since.
+	// late: a part may have been refilled since.
 	Learn(account string, u control.Use, late bool)
-	// All returns the use of requests and tokens of the accounts with limits, as far as known here; Budgets does so for
-	// days and months.
 	All() map[string]control.Use
 	Budgets() map[string]control.Budget
-	// LearnBudget raises what an account has used of its day and month to what another activator knows.
 	LearnBudget(account string, b control.Budget)
 }
 
-// Queues hold the cost of clients' requests elsewhere. The method does not block.
+// Queues hold the cost of requests elsewhere. The method does not block.
 type Queues interface {
 	ServedElsewhere(u control.ClientUse)
 }
 
-// Caller calls another activator; a *control.Client is one.
+// Caller is a *control.Client.
 type Caller interface {
 	Call(ctx context.Context, method string, e api.Endpoint, path string, in, out any, most int64) error
 }
 
-// Activator is another activator of the cluster, or another front door.
+// Activator is another activator of the cluster, or front door.
 type Activator struct {
-	Name     string // of the pod, or as declared
+	Name     string
 	Endpoint api.Endpoint
 }
 
-// Share is one activator's part. Its methods are safe for concurrent use. The zero value is not usable: see [New].
+// Share is one activator's part, safe for concurrent use.
 type Share struct {
 	name, run string
-	doors     bool // of front doors
+	doors     bool
 	caller    Caller
 	accounts  Accounts
 	queues    Queues
 	log       *slog.Logger
-	alone     atomic.Bool // there are no other activators
+	alone     atomic.Bool
 
-	// taking is held while a message is applied, so that when Take returns, all earlier messages count too. It is
-	// locked before mu.
+	// Held while a message is applied: after Take all earlier ones count. It is locked before mu.
 	taking sync.Mutex
 
-	mu    sync.Mutex // guards the fields below, and the peers; never held during a call of a method of accounts, queues or caller
+	mu    sync.Mutex // guards the fields below and the peers; not held while accounts, queues or caller are called
 	ctx   context.Context
 	ended bool
 	loops sync.WaitGroup
 	peers map[string]*peer
-	// period is the number of times that a message came while this front door reached all others, and 1.
+	// Counts messages that came while all front doors were reached.
 	period uint64
-	// before is the earlier use that the others reported, by account: the most that one of them knows.
+	// By account: the most that one peer knows.
 	before map[string]control.Use
-	// running is the number of requests that run here, by account.
+	// By account.
 	running map[string]float64
 }
 
-// New returns the share of an activator, which is alone until [Share.Set]. run identifies its process; doors: the
-// others are front doors.
+// New returns the share of a process, alone until [Share.Set]; doors: of front doors.
 func New(name, run string, doors bool, caller Caller, log *slog.Logger) *Share {
 	s := &Share{name: name, run: run, doors: doors, caller: caller, log: log, period: 1, peers: map[string]*peer{}, before: map[string]control.Use{}, running: map[string]float64{}}
 	s.alone.Store(true)
 	return s
 }
 
-// Tell sets the receivers of the use elsewhere. Call it once, before Run and Take.
+// Tell is called before Run and Take.
 func (s *Share) Tell(a Accounts, q Queues) { s.accounts, s.queues = a, q }
 
-// Run exchanges use with the others until ctx ends, and then returns nil. It runs once.
+// Run exchanges use until ctx ends. It runs once.
 func (s *Share) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.ctx = ctx
@@ -144,7 +125,7 @@ func (s *Share) Run(ctx context.Context) error {
 	return nil
 }
 
-// start runs p's loop, if Run has begun and not ended. The caller holds mu.
+// The caller holds mu.
 func (s *Share) start(p *peer) {
 	if s.ctx == nil || s.ended {
 		return
@@ -222,10 +203,7 @@ func (s *Share) Served(u control.ClientUse) {
 	}
 }
 
-// Among returns the number of activators that count for an account, including this one, and the most of its use here
-// that a reachable one does not know. known is false until another activator has reported the use before this one
-// began. apart is 0 unless some front doors can't reach each other; unknown is then what any of them does not know. After
-// each time in which this one reached all others it is another number.
+// Among is as in package keys' Others. apart changes each time that this one has reached all others.
 func (s *Share) Among(account string) (n int, unknown control.Use, known bool, apart uint64) {
 	if s.alone.Load() {
 		return 1, control.Use{}, true, 0
@@ -248,9 +226,8 @@ func (s *Share) Among(account string) (n int, unknown control.Use, known bool, a
 	return len(s.peers) + 1, unknown, known, apart
 }
 
-// Ask blocks until the others know the use here until now and have reported theirs. It does not wait for unreachable
-// ones, and waits at most [AskFor], or callFor if none has reported the use before, and no longer than ctx. It returns
-// false if a front door has not answered, or said that it is apart from another one.
+// Ask is as in package keys' Others, within [AskFor]. It does not wait for unreachable peers; false: a front door
+// is apart.
 func (s *Share) Ask(ctx context.Context) bool {
 	s.mu.Lock()
 	now, most := time.Now(), callFor
@@ -287,7 +264,7 @@ func (s *Share) Ask(ctx context.Context) bool {
 	return true
 }
 
-// Serve serves [control.PathUsage] for an activator that has proved to be one of those named; nil: to be any.
+// Serve serves [control.PathUsage] for a sender that has proved to be one of those named; nil: any.
 func (s *Share) Serve(w http.ResponseWriter, r *http.Request, proven map[string]bool) {
 	var m control.UsageMessage
 	var err error
@@ -306,12 +283,12 @@ func (s *Share) Serve(w http.ResponseWriter, r *http.Request, proven map[string]
 	}
 }
 
-// Take applies the message of another activator. The answer carries the use here.
+// Take applies another activator's message, and answers with the use here.
 func (s *Share) Take(m control.UsageMessage) control.UsageMessage {
 	s.receive(m)
 	s.mu.Lock()
 	p := s.peers[m.From]
-	if p == nil { // Kubernetes has not reported it yet
+	if p == nil { // not reported by Kubernetes yet
 		s.mu.Unlock()
 		return control.UsageMessage{From: s.name, Run: s.run}
 	}
@@ -333,7 +310,6 @@ func (s *Share) Take(m control.UsageMessage) control.UsageMessage {
 	return answer
 }
 
-// receive applies another activator's report.
 func (s *Share) receive(m control.UsageMessage) {
 	s.taking.Lock()
 	defer s.taking.Unlock()
@@ -365,7 +341,7 @@ func (s *Share) receive(m control.UsageMessage) {
 			s.before[account] = known.Max(u)
 			more := s.before[account].Minus(known)
 			more.Running = u.Running
-			learned = append(learned, lesson{account, more, s.doors}) // a front door has admitted its part before it met the others
+			learned = append(learned, lesson{account, more, s.doors}) // it has admitted its part before it met the others
 		}
 	}
 	if m.Meet { // it takes no parts yet
@@ -375,11 +351,11 @@ func (s *Share) receive(m control.UsageMessage) {
 		s.period++
 	}
 	var clients []control.ClientUse
-	if !p.meets { // before that, its parts are not yet all in All: it repeats them
+	if !p.meets { // else All has not all of its parts: it repeats them
 		clients = p.take(m.Parts, &learned)
 	}
 	s.mu.Unlock()
-	for account, b := range budgets { // before the parts that follow it
+	for account, b := range budgets { // before the parts that follow
 		s.accounts.LearnBudget(account, b)
 	}
 	s.learn(learned)

@@ -1,8 +1,5 @@
-// Package admin is the contract of the administrative API: its paths and wire types. On one machine it is served on
-// the user's socket, in a cluster by the autoscaler, behind the cluster's token. The commands of rouse and kn-rouse
-// are its clients.
-//
-// A function's address is NAMESPACE/NAME; see [FunctionPath].
+// Package admin is the contract of the administrative API. On one machine it is served on the user's socket, in a
+// cluster by the autoscaler, behind the cluster's token.
 package admin
 
 import (
@@ -36,35 +33,34 @@ const (
 	//	  /wakes                 GET []api.WakeTrace
 	//	  /manifest              GET YAML, on one machine: declares it, without the values of its environment
 
-	// PathKeys has the clients' keys. GET lists them, without secrets. POST of an entry of the file of keys, without a hash,
-	// makes a key, which only its answer contains. DELETE ?name=NAME revokes one; PATCH ?name=NAME
+	// PathKeys has the clients' keys. GET lists them, without secrets. POST of an entry of the file of keys,
+	// without a hash, makes a key, which only its answer contains. DELETE ?name=NAME revokes one; PATCH ?name=NAME
 	// changes its fields, by a JSON merge patch. In a cluster `kn rouse ui` serves it.
 	PathKeys = "/rouse/v1/keys"
-	// PathModels is for models to fetch, on one machine: GET ?search=TEXT finds some; POST {"model": REFERENCE} declares a
-	// function for one of the hub or of Ollama's library: Declared.
+	// PathModels is for models to fetch, on one machine: GET ?search=TEXT finds some; POST {"model": REFERENCE}
+	// declares a function for one: Declared.
 	PathModels = "/rouse/v1/models"
 )
 
-// Device is the memory use of one device: the host or a GPU.
+// Device is the memory use of the host or a GPU.
 type Device struct {
 	ID api.DeviceID `json:"id"`
-	// Node is the device's machine; empty if there is only one.
+	// Empty if there is only one.
 	Node string `json:"node,omitempty"`
 	Name string `json:"name"`
-	// Others is the memory used by processes that are not instances.
+	// Of other processes.
 	Others api.Bytes `json:"others,omitempty"`
-	// Capacity is the part of Total that instances may use.
+	// The part of Total for instances.
 	Capacity api.Bytes `json:"capacity"`
 	Total    api.Bytes `json:"total"`
-	// Awake is used by awake and unhealthy instances. Rising is reserved for instances that start or wake, Reserved
-	// for sleepers with a standing grant.
+	// Awake includes unhealthy instances. Rising is reserved for starts and wakes, Reserved for standing grants.
 	Awake    api.Bytes `json:"awake"`
 	Rising   api.Bytes `json:"rising"`
 	Reserved api.Bytes `json:"reserved"`
-	// Asleep is held by sleepers, Leaving by instances that fall asleep or stop.
+	// Held by sleepers, and by instances that fall asleep or stop.
 	Asleep  api.Bytes `json:"asleep"`
 	Leaving api.Bytes `json:"leaving"`
-	// Free is the remainder; below zero if instances and others use more than was promised.
+	// Below zero if more is used than was promised.
 	Free api.Bytes `json:"free"`
 }
 
@@ -72,38 +68,37 @@ type Device struct {
 type Function struct {
 	Function  api.Function         `json:"function"`
 	Instances []api.InstanceStatus `json:"instances"`
-	// Waiting and Running are sums over all activators.
+	// Sums over all activators.
 	Waiting int `json:"waiting"`
 	Running int `json:"running"`
-	// Desired is the number of instances wanted awake. Scale is its source if that is neither demand nor min-scale.
+	// Instances wanted awake; Scale if that is the reason.
 	Desired int       `json:"desired"`
 	Scale   *Override `json:"scale,omitempty"`
-	// LastRequest is when the last request came; zero: none ever did.
+	// Zero: none.
 	LastRequest time.Time `json:"lastRequest"`
-	// Need is the memory of one awake instance: declared, measured or assumed.
+	// Declared, measured or assumed.
 	Need    api.Memory `json:"need"`
 	Learned Learned    `json:"learned"`
-	// Granted are the instances that activators may wake without asking.
+	// Activators may wake these without asking.
 	Granted []api.InstanceID `json:"granted,omitempty"`
-	// The failures in a row, the last one's message, and the earliest time of the next try.
+	// In a row, with the last message and the next try.
 	Failures  int       `json:"failures,omitempty"`
 	LastError string    `json:"lastError,omitempty"`
 	RetryAt   time.Time `json:"retryAt,omitzero"`
-	// Impossible is why no instance can ever fit the existing devices; empty: one can.
+	// No instance can ever fit the devices.
 	Impossible string `json:"impossible,omitempty"`
-	// Waits says what the function is waiting for; empty: nothing.
+	// What it waits for.
 	Waits string `json:"waits,omitempty"`
-	// Foreseen describes the predicted next request and the quality of past forecasts; empty: no prediction.
+	// The predicted next request, and past forecasts.
 	Foreseen string `json:"foreseen,omitempty"`
-	// Far means that the function runs in clusters of the front door, or is to be created in one; Clusters are the
-	// clusters that have it.
+	// Far: it is for Clusters of the front door.
 	Far      bool     `json:"far,omitempty"`
 	Clusters []string `json:"clusters,omitempty"`
-	// Activator is the activators' current view; the server fills it in, not the autoscaler.
+	// Filled in by the server.
 	Activator api.Activity `json:"activator"`
 }
 
-// Failed returns why the function has no instance although one was wanted, or cannot have any; empty: no failure.
+// Failed returns why a function that should have an instance has none.
 func (f Function) Failed() string {
 	switch s := f.State(); {
 	case f.Impossible != "" && s == api.Gone:
@@ -114,43 +109,40 @@ func (f Function) Failed() string {
 	return ""
 }
 
-// Learned holds measurements of a function's instances; 0 means unknown.
+// Learned holds measurements of a function's instances; 0: unknown.
 type Learned struct {
-	// Load is the time from the start of a process to awake.
+	// To awake.
 	Load time.Duration `json:"load"`
-	// Wake is the time from asleep to awake by level. Index 0 is unused.
+	// By level. Index 0 is unused.
 	Wake [api.Suspended + 1]time.Duration `json:"wake"`
-	// Sleep is the time from awake to asleep, without draining.
+	// Without draining.
 	Sleep time.Duration `json:"sleep"`
-	// FirstSleep is the duration of a process's first sleep. Again counts later sleeps; while it is 0, Sleep equals
-	// FirstSleep.
+	// A process's first sleep. Again counts later ones; while it is 0, Sleep equals FirstSleep.
 	FirstSleep time.Duration `json:"firstSleep,omitempty"`
 	Again      int           `json:"again,omitempty"`
 	Awake      api.Memory    `json:"awake"`
-	// Asleep is the memory still used asleep, by level. Index 0 is unused.
+	// By level. Index 0 is unused.
 	Asleep [api.Suspended + 1]api.Memory `json:"asleep"`
-	// PromptRate and TokenRate are the tokens that one busy instance reads and generates per second.
+	// Per second of one busy instance.
 	PromptRate float64 `json:"promptRate,omitempty"`
 	TokenRate  float64 `json:"tokenRate,omitempty"`
-	// Starts, Wakes and Sleeps count the measurements.
+	// Of measurements.
 	Starts int `json:"starts"`
 	Wakes  int `json:"wakes"`
 	Sleeps int `json:"sleeps"`
-	// Nodes are the nodes where an instance was awake, the latest last.
-	Nodes []string `json:"nodes,omitempty"`
-	// Snapshot is the last report of one; nil: none was reported.
+	// The latest last.
+	Nodes    []string      `json:"nodes,omitempty"`
 	Snapshot *api.Snapshot `json:"snapshot,omitempty"`
 }
 
-// Override is a [Scale] in effect: how many instances an external controller wants awake, and until when.
+// Override is a [Scale] in effect.
 type Override struct {
 	Replicas int       `json:"replicas"`
 	Until    time.Time `json:"until"`
-	// By names the controller, for people; empty: unknown.
+	// For people.
 	By string `json:"by,omitempty"`
 }
 
-// String formats o for use in reasons.
 func (o Override) String() string {
 	return fmt.Sprintf("%s wants %d until %s", cmp.Or(o.By, "somebody"), o.Replicas, o.Until.Format("15:04:05"))
 }
@@ -158,13 +150,13 @@ func (o Override) String() string {
 // Declared is the answer to a declaration or removal of a function.
 type Declared struct {
 	Function api.FunctionName `json:"function"`
-	// Result is "created", "configured", "unchanged" or "removed".
+	// "created", "configured", "unchanged" or "removed".
 	Result string `json:"result"`
-	// LostNames lists its names that belong to another function, each with the reason.
+	// Names that belong to another function, with the reason.
 	LostNames []string `json:"lostNames,omitempty"`
-	// WrongFallbacks says of each fallback that helps nothing why.
+	// Why a fallback is useless.
 	WrongFallbacks []string `json:"wrongFallbacks,omitempty"`
-	// Problem is why it would not start at present, in one line.
+	// Why it would not start at present.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -172,17 +164,16 @@ type Declared struct {
 type Adapter struct {
 	Function api.FunctionName `json:"function"`
 	Name     api.ModelName    `json:"name"`
-	// Path is the declared path; empty for an adapter that an instance was given at run time or that comes with its
-	// runtime.
+	// Empty: not declared.
 	Path string `json:"path,omitempty"`
-	// Loaded are the instances that have it loaded, Standby those that load it when a request names it.
+	// Standby instances load it on request.
 	Loaded  []api.InstanceID `json:"loaded"`
 	Standby []api.InstanceID `json:"standby,omitempty"`
-	// Result is the outcome of a change: "added", "changed", "unchanged" or "removed".
+	// "added", "changed", "unchanged" or "removed".
 	Result string `json:"result,omitempty"`
 }
 
-// Adapters returns the adapters that a function declares or that its instances have, sorted by name.
+// Adapters returns a function's declared and present adapters.
 func Adapters(v Function) []Adapter {
 	list := []Adapter{}
 	at := func(name api.ModelName) *Adapter {
@@ -211,17 +202,16 @@ func Adapters(v Function) []Adapter {
 	return list
 }
 
-// Scale sets how many instances an external controller wants awake, for a limited time: without renewal it has no
-// lasting effect.
+// Scale is an external controller's wish, for a limited time.
 type Scale struct {
 	Replicas int `json:"replicas"`
-	// For is a duration such as "2m", from 1s to 24h.
+	// Such as "2m", from 1s to 24h.
 	For string `json:"for"`
-	// By names the controller, for people; empty: "somebody".
+	// For people.
 	By string `json:"by,omitempty"`
 }
 
-// scaleBody is a Scale whose replicas may be missing.
+// Replicas may be missing.
 type scaleBody struct {
 	Scale
 	Replicas *int `json:"replicas"`
@@ -229,7 +219,7 @@ type scaleBody struct {
 
 const maxScale = 4 << 10
 
-// ReadScale parses the body of a request; the error is an *[api.Error].
+// ReadScale parses a request's body; the error is an *[api.Error].
 func ReadScale(body io.Reader) (s Scale, lifetime time.Duration, err error) {
 	var in scaleBody
 	if err := api.Decode(io.LimitReader(body, maxScale), &in); err != nil {
@@ -253,7 +243,7 @@ const maxBy = 100
 // PicksPath returns [PathPicks] for one request.
 func PicksPath(request string) string { return PathPicks + "?request=" + url.QueryEscape(request) }
 
-// FunctionPath returns the path of a function, followed by rest ("", "/wake", …).
+// FunctionPath returns a function's path, followed by rest.
 func FunctionPath(f api.FunctionName, rest string) string {
 	return PathFunctions + "/" + url.PathEscape(f.Namespace()) + "/" + url.PathEscape(f.Name()) + rest
 }

@@ -9,16 +9,15 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// PathClusters lists the clusters of a front door, GET: []Cluster. In a cluster activators serve it too.
+// PathClusters is GET: []Cluster, of a front door; in a cluster activators serve it too.
 const PathClusters = "/rouse/v1/clusters"
 
 // ClusterState is the connection state of a cluster.
 type ClusterState string
 
-// States of clusters.
 const (
 	ClusterJoined  ClusterState = "joined"
-	ClusterLeaving ClusterState = "leaving" // its agents finish their requests and accept nothing new
+	ClusterLeaving ClusterState = "leaving" // finishes its requests only
 	ClusterAway    ClusterState = "away"    // no agent is connected
 )
 
@@ -26,41 +25,37 @@ const (
 type Cluster struct {
 	Name  string       `json:"name"`
 	State ClusterState `json:"state"`
-	// Front means that it is another front door.
+	// It is another front door.
 	Front bool `json:"front,omitempty"`
-	// Since is when the state began; zero: the cluster was never seen.
-	Since time.Time `json:"since,omitzero"`
-	// Agents are the connected agents.
+	// Zero: it was never seen.
+	Since  time.Time      `json:"since,omitzero"`
 	Agents []ClusterAgent `json:"agents,omitempty"`
-	// Functions are the functions that it serves; Awake is how many of them have an awake instance.
+	// Awake counts those with an awake instance.
 	Functions []string `json:"functions,omitempty"`
 	Awake     int      `json:"awake,omitempty"`
-	// Running is the number of requests there, from all senders.
+	// From all senders.
 	Running int `json:"running"`
-	// Refused lists what is not accepted of its functions, as FUNCTION: REASON.
+	// FUNCTION: REASON.
 	Refused []string `json:"refused,omitempty"`
-	// Rejected is why an agent was last rejected, if none has connected since; RejectedAt is when.
+	// Why an agent was last rejected, if none has connected since.
 	Rejected   string    `json:"rejected,omitempty"`
 	RejectedAt time.Time `json:"rejectedAt,omitzero"`
 }
 
-// PathFar lists a front door's view of its clusters' functions, GET: []Far; ?function=NAMESPACE/NAME: that function
-// in full. In a cluster an activator serves it.
+// PathFar is GET: []Far; ?function=NAMESPACE/NAME: that one in full. In a cluster an activator serves it.
 const PathFar = "/rouse/v1/clusters/functions"
 
-// Far is a front door's view of a function that clusters have, or that is to be created in one.
+// Far is a front door's view of a function of clusters.
 type Far struct {
 	Front    string   `json:"front"`
 	Function Function `json:"function"`
 	Clusters []string `json:"clusters,omitempty"`
-	// Why explains what waits and which clusters were chosen; Wakes are the last wakes that this front door held
-	// requests for. Both are set in full views only.
+	// Only in full views: what waits, and the wakes of requests held here.
 	Why   []api.Decision  `json:"why,omitempty"`
 	Wakes []api.WakeTrace `json:"wakes,omitempty"`
 }
 
-// MergeFar merges the views of several front doors, sorted by name. An instance has the same ID in every view and
-// counts once.
+// MergeFar merges the views of several front doors. An instance has the same ID in all.
 func MergeFar(lists ...[]Far) []Far {
 	at := map[api.FunctionName]int{}
 	var all []Far
@@ -95,13 +90,13 @@ func MergeFar(lists ...[]Far) []Far {
 type ClusterAgent struct {
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
-	// Way is the network round trip; 0: not measured yet.
+	// Round trip; 0: not measured.
 	Way   time.Duration `json:"way,omitempty"`
 	Since time.Time     `json:"since"`
 	Links int           `json:"links"`
 }
 
-// MergeClusters merges the views of several front doors, each with agents of its own, sorted by name.
+// MergeClusters merges the views of several front doors, each with its own agents.
 func MergeClusters(lists ...[]Cluster) []Cluster {
 	merged := map[string]Cluster{}
 	for _, c := range slices.Concat(lists...) {
@@ -119,7 +114,6 @@ func MergeClusters(lists ...[]Cluster) []Cluster {
 	return all
 }
 
-// with returns c merged with another front door's view of it.
 func (c Cluster) with(o Cluster) Cluster {
 	order := []ClusterState{ClusterJoined, ClusterLeaving, ClusterAway}
 	switch by := cmp.Compare(slices.Index(order, c.State), slices.Index(order, o.State)); {

@@ -12,9 +12,9 @@ const PathUsage = "/rouse/v1/usage"
 
 // UsageQuery selects a [Usage], in the query of a URL.
 type UsageQuery struct {
-	// From and To bound the time ("from", "to", RFC 3339); zero: no bound.
+	// RFC 3339; zero: no bound.
 	From, To time.Time
-	// Keys adds a row for each key of a tenant ("keys=true").
+	// A row for each key of a tenant.
 	Keys bool
 }
 
@@ -47,7 +47,7 @@ func UsageQueryOf(v url.Values) (q UsageQuery, err error) {
 	return q, nil
 }
 
-// timeOf parses the time in a query parameter; zero if there is none.
+// zero: there is none
 func timeOf(v url.Values, name string) (time.Time, error) {
 	text := v.Get(name)
 	if text == "" {
@@ -60,7 +60,7 @@ func timeOf(v url.Values, name string) (time.Time, error) {
 	return t, nil
 }
 
-// Usage is the use by tenant between two times. The GPU-seconds of all rows add up to those of all GPUs in that time.
+// Usage is the use by tenant. GPU-seconds add up to those of all GPUs.
 type Usage struct {
 	Since time.Time  `json:"since"`
 	Until time.Time  `json:"until"`
@@ -74,7 +74,7 @@ const (
 	UsageIdle   = "idle"   // held by no instance
 )
 
-// UsageRow is a tenant's use of a function, by key if requested, or what a function held without use by a tenant.
+// UsageRow is a tenant's use of a function, or what it held without use.
 type UsageRow struct {
 	Function api.FunctionName `json:"function,omitempty"`
 	Tenant   string           `json:"tenant,omitempty"`
@@ -82,10 +82,10 @@ type UsageRow struct {
 	State    string           `json:"state"`
 	Requests int64            `json:"requests"`
 	Input    api.Tokens       `json:"inputTokens"`
-	// Cached counts the tokens of Input that came from caches, if the instances report them.
+	// The part of Input, if reported.
 	Cached     api.Tokens `json:"cachedTokens"`
 	Output     api.Tokens `json:"outputTokens"`
 	GPUSeconds float64    `json:"gpuSeconds"`
-	// Cost is filled in by readers that know a price.
+	// For readers that know a price.
 	Cost float64 `json:"cost,omitempty"`
 }

@@ -7,12 +7,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// PathWatch is a stream of server-sent events (GET) for a server's page: first the full state, then changes. A slow
-// reader gets the last of several changes, never all of them.
+// PathWatch is a stream of server-sent events (GET): the full state, then changes. A slow reader gets the last of
+// several.
 //
-// Events and their data: "server" has what [PathInfo] returns and begins a full state, which ends with "ready", an
-// empty object; a reader drops everything that was not in it. "functions" has []Summary; "gone" the names of removed
-// functions; "devices" []Device; "decisions" []api.Decision, the newest last.
+// "server" is [PathInfo] and begins a full state, which ends with "ready"; what was not in it is gone. "functions"
+// is []Summary; "gone" has names of functions; "devices" is []Device; "decisions" []api.Decision, the newest last.
 const PathWatch = "/rouse/v1/watch"
 
 // Names of the events of [PathWatch].
@@ -25,16 +24,15 @@ const (
 	WatchReady     = "ready"
 )
 
-// Summary is a function as a list shows it, from the autoscaler alone: activators are not asked.
+// Summary is a function in a list, from the autoscaler alone.
 type Summary struct {
 	Name    api.FunctionName `json:"name"`
 	Service api.FunctionName `json:"service,omitempty"`
 	Model   api.ModelName    `json:"model"`
 	Runtime string           `json:"runtime"`
-	// Source is the reference of the model.
-	Source string    `json:"source,omitempty"`
-	State  api.State `json:"state"`
-	// Waiting and Running count requests. Desired is the number of instances wanted awake, from Min to Max.
+	Source  string           `json:"source,omitempty"`
+	State   api.State        `json:"state"`
+	// Desired instances awake, from Min to Max.
 	Waiting     int          `json:"waiting,omitempty"`
 	Running     int          `json:"running,omitempty"`
 	Desired     int          `json:"desired,omitempty"`
@@ -50,11 +48,10 @@ type Summary struct {
 	LastRequest time.Time    `json:"lastRequest,omitzero"`
 	Need        api.Memory   `json:"need"`
 	Instances   []InstanceOf `json:"instances,omitempty"`
-	// Clusters are the clusters that have a function which is not local.
-	Clusters []string `json:"clusters,omitempty"`
+	Clusters    []string     `json:"clusters,omitempty"`
 }
 
-// InstanceOf is an instance as a list shows it; its fields are those of [api.InstanceStatus].
+// InstanceOf is an [api.InstanceStatus] in a list.
 type InstanceOf struct {
 	Instance api.InstanceID `json:"instance"`
 	State    api.State      `json:"state"`
@@ -65,10 +62,9 @@ type InstanceOf struct {
 	Node     string         `json:"node,omitempty"`
 	Devices  []api.DeviceID `json:"devices,omitempty"`
 	Running  int            `json:"running,omitempty"`
-	// Memory is the measured use.
-	Memory  api.Memory `json:"memory"`
-	Granted bool       `json:"granted,omitempty"`
-	Message string     `json:"message,omitempty"`
+	Memory   api.Memory     `json:"memory"`
+	Granted  bool           `json:"granted,omitempty"`
+	Message  string         `json:"message,omitempty"`
 }
 
 const mostMessage = 500
@@ -90,7 +86,7 @@ func Summarize(v Function) Summary {
 	return s
 }
 
-// brief returns the end of a long message, which has the cause.
+// A long message's end has the cause.
 func brief(message string) string {
 	if len(message) <= mostMessage {
 		return message

@@ -8,13 +8,11 @@ import (
 
 // Paths between the parts of a cluster.
 //
-// An instance owns the credential for its control paths: it makes a random token when it starts and sends it as a
-// bearer token with everything that it posts to the autoscaler ([PathRegister], [PathEvents]). The autoscaler takes
-// the instance's address from the connection and compares it with Kubernetes' address of the pod, or has Kubernetes
-// check a proof of the pod's identity. So a token is only ever tied to its own sender.
+// An instance makes a random token, the credential for its control paths, and sends it to the autoscaler
+// ([PathRegister], [PathEvents]), which checks the connection's address, or a proof of the pod's identity, with
+// Kubernetes. So a token is tied to its sender.
 //
-// Calls between autoscaler, activators and kn-rouse carry the cluster's token, from the Secret [ControlSecret] in the
-// system namespace.
+// Calls between autoscaler, activators and kn-rouse carry the token of the Secret [ControlSecret].
 const (
 	PathRegister = "/rouse/v1/join"   // at the autoscaler, POST RegisterRequest: RegisterAnswer
 	PathReport   = "/rouse/v1/report" // at an instance, POST without a body or credential: send a report now; 202
@@ -27,87 +25,80 @@ const (
 	PathUsage     = "/rouse/v1/usage"     // at an activator, POST UsageMessage of another activator: UsageMessage
 )
 
-// Names in a cluster. All are in the system namespace, knative-serving.
+// Names in a cluster, in the system namespace.
 const (
 	SystemNamespace     = "knative-serving"
-	ActivatorName       = "rouse-activator"  // Deployment; its pods have the label app=rouse-activator
-	AgentName           = "rouse-agent"      // Deployment of agents, the activators that serve front doors elsewhere; its pods have the label app=rouse-agent
-	AutoscalerName      = "rouse-autoscaler" // Deployment, Service and Lease; its pods have the label app=rouse-autoscaler
-	ControlSecret       = "rouse-control"    // Secret with the key "token"
+	ActivatorName       = "rouse-activator"  // Deployment, and the label app of its pods
+	AgentName           = "rouse-agent"      // Deployment of agents, and the label app of its pods
+	AutoscalerName      = "rouse-autoscaler" // Deployment, Service and Lease, and the label app of its pods
+	ControlSecret       = "rouse-control"    // Secret
 	ControlSecretKey    = "token"
-	KeysSecret          = "rouse-keys" // Secret with the clients' keys (config/apikey), in the key "keys.yaml"
+	KeysSecret          = "rouse-keys" // Secret (config/apikey)
 	KeysSecretKey       = "keys.yaml"
-	LearnedConfigMap    = "rouse-learned" // ConfigMap with the times at which functions are usually wanted, as learned by leaders, in the key "rhythms.json"; it may be emptied
+	LearnedConfigMap    = "rouse-learned" // ConfigMap of the times at which functions are wanted; it may be emptied
 	LearnedKey          = "rhythms.json"
-	UsageKey            = "usage.json"                                  // in the same ConfigMap, what was used until now
-	FrontDoorName       = "rouse"                                       // Service of the front door
-	LabelLeader         = "rouse.dev/leader"                            // "true" on the leading autoscaler's pod; its Service selects it
-	AutoscalerPort      = 8080                                          // events, joins and administration; Service port 80
-	ActivatorPort       = 8014                                          // the activator's control paths
-	MetricsPort         = 9091                                          // /metrics of activator and autoscaler, /healthz and /readyz of the autoscaler
-	DefaultControlURL   = "http://rouse-autoscaler.knative-serving.svc" // where instances register
+	UsageKey            = "usage.json"       // what was used until now
+	FrontDoorName       = "rouse"            // Service of the front door
+	LabelLeader         = "rouse.dev/leader" // "true" on the leading autoscaler's pod; its Service selects it
+	AutoscalerPort      = 8080               // Service port 80
+	ActivatorPort       = 8014
+	MetricsPort         = 9091 // /metrics; /healthz and /readyz of the autoscaler
+	DefaultControlURL   = "http://rouse-autoscaler.knative-serving.svc"
 	DefaultFunctionPort = 8080
-	FunctionMetricsPort = 9089 // /metrics of an instance and nothing else, for Prometheus
+	FunctionMetricsPort = 9089 // /metrics only
 )
 
 // RegisterRequest registers an instance.
 type RegisterRequest struct {
-	// Instance is the pod's name, Namespace its namespace.
+	// The pod's name.
 	Instance  api.InstanceID `json:"instance"`
 	Namespace string         `json:"namespace"`
-	// Revision is the Knative revision (K_REVISION).
+	// K_REVISION.
 	Revision string `json:"revision"`
-	// Port accepts the instance's requests; the address is the connection's.
+	// The address is the connection's.
 	Port int `json:"port"`
-	// Role is the role that the pod was created for; empty for a pod of a Knative Deployment, which learns its role
-	// from the answer.
+	// A pod of a Knative Deployment learns its role from the answer.
 	Role Role `json:"role,omitempty"`
-	// Devices are the GPUs allocated to the pod.
+	// Allocated to the pod.
 	Devices []api.DeviceID `json:"devices,omitempty"`
-	// Version is the version of the function's program.
+	// Of the function's program.
 	Version string `json:"version,omitempty"`
-	// Proof is the content of [ProofFile]; empty: the pod has none. It is a secret, valid for [ProofAudience] only.
+	// The content of [ProofFile], if any. It is a secret, valid for [ProofAudience] only.
 	Proof string `json:"proof,omitempty"`
 }
 
-// The proof of a pod's identity: a token of its service account that the kubelet mounts and that is bound to the pod.
+// A token of the pod's service account that the kubelet mounts, bound to the pod.
 const (
 	ProofAudience = "rouse-autoscaler"
 	ProofFile     = "/var/run/secrets/rouse.dev/proof"
 )
 
-// Role is a pod's role in holding a function's GPUs.
+// Role is a pod's part in holding a function's GPUs.
 type Role string
 
-// Roles.
 const (
-	RoleInstance  Role = ""          // claims its GPUs and runs the model
-	RoleRequester Role = "requester" // claims GPUs only, for a provider
-	RoleProvider  Role = "provider"  // runs the model on the GPUs that a requester claims
+	RoleInstance  Role = ""          // both
+	RoleRequester Role = "requester" // claims GPUs for a provider
+	RoleProvider  Role = "provider"  // runs the model on a requester's GPUs
 )
 
-// RegisterAnswer configures an instance. The function's Runtime.Env is empty: the container already has its
-// environment.
+// RegisterAnswer configures an instance. Runtime.Env is empty: the container has it.
 type RegisterAnswer struct {
 	Function api.Function `json:"function"`
-	// Role is the role assigned to the pod.
-	Role Role `json:"role,omitempty"`
-	// Endpoint is the instance's own address as others reach it.
+	Role     Role         `json:"role,omitempty"`
+	// As others reach the instance.
 	Endpoint api.Endpoint `json:"endpoint"`
-	// Epoch is the highest epoch of an order or grant for the instance, at first its start's. A process that restarts
-	// in its pod has forgotten it.
+	// The highest of an order or grant: a restarted process has forgotten it.
 	Epoch uint64 `json:"epoch"`
-	// Seq is the number of its last known report. A restarted process numbers its reports above it, even if its clock
-	// was set back.
+	// Of its last known report: a restarted process begins above.
 	Seq uint64 `json:"seq,omitempty"`
-	// Asleep means that it starts asleep, without a runtime: its previous process was asleep, and the memory for
-	// being awake may have been given to another since.
+	// Its previous process slept: the memory may be another's now.
 	Asleep bool `json:"asleep,omitempty"`
-	// Trace is the W3C traceparent of the wake that caused the start; empty: none known.
+	// The W3C traceparent of the wake, if known.
 	Trace string `json:"trace,omitempty"`
 }
 
-// FailRequest has an activator answer all requests waiting for a function with an error. A zero Status revokes it.
+// FailRequest answers waiting requests of a function with an error. A zero Status revokes it.
 type FailRequest struct {
 	Function   api.FunctionName `json:"function"`
 	Status     int              `json:"status"`
@@ -116,10 +107,10 @@ type FailRequest struct {
 	RetryAfter time.Duration    `json:"retryAfter,omitempty"`
 }
 
-// InstanceReport forwards an instance's status to an activator, with the credential for its control paths.
+// InstanceReport is an instance's status, with the credential for its control paths.
 type InstanceReport struct {
 	Status api.InstanceStatus `json:"status"`
 	Token  string             `json:"token,omitempty"`
-	// GPUs is how many GPUs the instance holds while it is awake, in shares of their memory.
+	// Held while awake, in shares of their memory.
 	GPUs float64 `json:"gpus,omitempty"`
 }

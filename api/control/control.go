@@ -1,8 +1,6 @@
-// Package control is the control plane's client for an instance, and the paths of the function's administrative
-// interface. Clients of a function never reach these paths; the activator forwards client paths only.
-//
-// Every call is safe for concurrent use and ends when its context ends; it carries the context's trace
-// ([api.WithTrace]). A refusal is an *[api.Error] with one of the codes of package api.
+// Package control is the control plane's client for an instance, and the paths that clients never reach. Calls are
+// safe for concurrent use, end with their context and carry its trace ([api.WithTrace]). A refusal is an
+// *[api.Error].
 package control
 
 import (
@@ -18,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Paths of the function's administrative interface and of the event receiver.
+// Paths of an instance and of the event receiver.
 const (
 	PathState = "/rouse/v1/state" // GET: InstanceStatus
 	PathWake  = "/rouse/v1/wake"  // POST Grant: blocks until awake, InstanceStatus
@@ -32,66 +30,62 @@ const (
 	PathEvents = "/rouse/v1/events" // POST CloudEvent, to the autoscaler's side
 )
 
-// HeaderRefused marks an answer of an instance that did not pass the request to its runtime, so that it may be sent
-// elsewhere. Its value is the code.
+// HeaderRefused has the code of an instance that did not pass the request to its runtime: it may be sent elsewhere.
 const HeaderRefused = "X-Rouse-Refused"
 
-// HeaderFailed marks an answer of an instance or cluster whose runtime failed before it answered the request. The
-// holder of the request decides on a retry. A header is needed because Ollama's errors have no codes.
+// HeaderFailed means that the runtime failed before it answered: the holder of the request may retry. Ollama's
+// errors have no codes.
 const HeaderFailed = "X-Rouse-Failed"
 
-// HeaderWait marks a request that is sent to an instance right after the call that wakes it. The instance holds the
-// request, or its runtime's answer, until it is awake, for at most [MostWait]. Only the activator sets it.
+// HeaderWait is on a request right behind the call that wakes the instance, which holds it, or the answer, for at
+// most [MostWait]. Only the activator sets it.
 const HeaderWait = "X-Rouse-Wait"
 
-// HeaderFunction names the function in the autoscaler's answer to a demand with waiting requests. HeaderScaled says
-// who scaled the function to 0 and until when; it is absent if it is not scaled to 0.
+// In the autoscaler's answer to a demand: the function, and who scaled it to 0 and until when.
 const (
 	HeaderFunction = "X-Rouse-Function"
 	HeaderScaled   = "X-Rouse-Scaled"
 )
 
-// MostWait is how long a sleeping or waking instance holds a request with [HeaderWait].
+// MostWait bounds [HeaderWait].
 const MostWait = 10 * time.Second
 
 // SleepRequest puts an instance to sleep.
 type SleepRequest struct {
 	Level api.Level `json:"level"`
-	// Epoch is the instance's new lower bound: grants with a lower epoch are refused from now on.
+	// The instance's new lower bound for grants.
 	Epoch uint64 `json:"epoch"`
-	// Drain is how long running requests may take to finish; 0 means no bound.
+	// For running requests; 0 means no bound.
 	Drain time.Duration `json:"drain"`
-	// Move ends running requests at once if all of them can continue at another instance.
+	// Requests end at once if all can continue elsewhere.
 	Move bool `json:"move,omitempty"`
 }
 
-// FenceRequest raises the epoch below which an instance refuses orders and grants. Running work continues.
+// FenceRequest raises an instance's lower bound for orders and grants.
 type FenceRequest struct {
 	Epoch uint64 `json:"epoch"`
 }
 
-// AdaptersRequest is the complete list of LoRA adapters that a function declares, sent if it has changed since the
-// instance started.
+// AdaptersRequest has all adapters that a function declares.
 type AdaptersRequest struct {
 	Adapters []api.Adapter `json:"adapters"`
 }
 
 // StopRequest ends an instance.
 type StopRequest struct {
-	// Drain is how long running requests may take to finish; 0 ends them at once.
+	// For running requests; 0 ends them at once.
 	Drain time.Duration `json:"drain"`
-	// Move is as in [SleepRequest].
+	// As in [SleepRequest].
 	Move bool `json:"move,omitempty"`
 }
 
-// Client calls instances. The zero value is not usable: use [New] or [NewFor].
+// Client calls instances.
 type Client struct {
 	http  *http.Client
 	token func(api.Endpoint) string
 }
 
-// New returns a client. transport must reach endpoints as [api.NewTransport] does. token, if not nil, is called for
-// each request and sent as a bearer token.
+// New returns a client. transport must reach endpoints; token, if not nil, returns a bearer token.
 func New(transport http.RoundTripper, token func() string) *Client {
 	if token == nil {
 		return NewFor(transport, nil)
@@ -99,7 +93,7 @@ func New(transport http.RoundTripper, token func() string) *Client {
 	return NewFor(transport, func(api.Endpoint) string { return token() })
 }
 
-// NewFor is [New] with a separate token for each instance. An empty token is not sent.
+// NewFor is [New] with a token for each instance; an empty one is not sent.
 func NewFor(transport http.RoundTripper, token func(api.Endpoint) string) *Client {
 	// An instance must not redirect its caller elsewhere.
 	return &Client{&http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, token}
@@ -110,38 +104,34 @@ func (c *Client) State(ctx context.Context, e api.Endpoint) (api.InstanceStatus,
 	return c.call(ctx, http.MethodGet, e, PathState, nil)
 }
 
-// Wake wakes an instance under a grant. It returns once the instance has generated a token. Waking an awake instance
-// succeeds and does nothing.
+// Wake wakes an instance that is not awake. It returns once the instance has generated a token.
 func (c *Client) Wake(ctx context.Context, e api.Endpoint, g api.Grant) (api.InstanceStatus, error) {
 	return c.call(ctx, http.MethodPost, e, PathWake, g)
 }
 
-// Sleep drains an instance and puts it to sleep, or deepens its sleep. It returns once the instance sleeps. It
-// succeeds and does nothing if the instance already sleeps at that level.
+// Sleep drains an instance and puts it to sleep, or deepens its sleep. It returns once it sleeps.
 func (c *Client) Sleep(ctx context.Context, e api.Endpoint, r SleepRequest) (api.InstanceStatus, error) {
 	return c.call(ctx, http.MethodPost, e, PathSleep, r)
 }
 
-// Fence invalidates all orders and grants below an epoch at an instance. The returned status is from after that: an
-// instance that sleeps then does so until a later order.
+// Fence invalidates orders and grants below an epoch. An instance that sleeps in the returned status does so until
+// a later order.
 func (c *Client) Fence(ctx context.Context, e api.Endpoint, r FenceRequest) (api.InstanceStatus, error) {
 	return c.call(ctx, http.MethodPost, e, PathFence, r)
 }
 
-// Adapters sends an instance the list of adapters that its function declares. New ones are loaded, at the next wake
-// if the instance sleeps, and missing ones unloaded. An error with status 501 means that the runtime takes adapters
-// only at its start; any other that one of them cannot be loaded, while the others are.
+// Adapters sends the adapters that a function declares: new ones are loaded, at the next wake if it sleeps, others
+// unloaded. A status of 501: only at the runtime's start; another error: one cannot be loaded.
 func (c *Client) Adapters(ctx context.Context, e api.Endpoint, r AdaptersRequest) (api.InstanceStatus, error) {
 	return c.call(ctx, http.MethodPut, e, PathAdapters, r)
 }
 
-// Stop drains an instance and ends it. It returns once the runtime has ended; the process ends right after.
+// Stop drains an instance and ends it. It returns once the runtime has ended.
 func (c *Client) Stop(ctx context.Context, e api.Endpoint, r StopRequest) (api.InstanceStatus, error) {
 	return c.call(ctx, http.MethodPost, e, PathStop, r)
 }
 
-// Logs returns the last tail lines of the runtime's output and, with follow, later lines until ctx ends. The caller
-// closes it.
+// Logs returns the last lines of the runtime's output and, with follow, later ones. The caller closes it.
 func (c *Client) Logs(ctx context.Context, e api.Endpoint, tail int, follow bool) (io.ReadCloser, error) {
 	resp, err := c.send(ctx, http.MethodGet, e, fmt.Sprintf("%s?tail=%d&follow=%t", PathLogs, tail, follow), nil)
 	if err != nil {
@@ -156,8 +146,7 @@ func (c *Client) call(ctx context.Context, method string, e api.Endpoint, path s
 	return s, err
 }
 
-// Call sends in, if not nil, as JSON to a path at e, and decodes the answer, of at most most bytes, into out, if not
-// nil. A refusal is an *[api.Error].
+// Call sends in as JSON, if not nil, and decodes the answer, of at most most bytes, into out, if not nil.
 func (c *Client) Call(ctx context.Context, method string, e api.Endpoint, path string, in, out any, most int64) error {
 	resp, err := c.send(ctx, method, e, path, in)
 	if err != nil {
@@ -170,11 +159,11 @@ func (c *Client) Call(ctx context.Context, method string, e api.Endpoint, path s
 			return fmt.Errorf("%s %s: read the answer, at most %d bytes: %w", method, path, most, err)
 		}
 	}
-	_, _ = io.Copy(io.Discard, answer) // drain the body so that the connection is reused
+	_, _ = io.Copy(io.Discard, answer) // so that the connection is reused
 	return nil
 }
 
-// maxStatus bounds the answer of an instance, which is not trusted.
+// An instance is not trusted.
 const maxStatus = 1 << 20
 
 func (c *Client) send(ctx context.Context, method string, e api.Endpoint, path string, in any) (*http.Response, error) {

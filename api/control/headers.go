@@ -12,62 +12,54 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// HeaderTenant is the tenant of a request. A value from a client counts only if the peer is trusted with it. The
-// activator sends it to the instance, and the instance to a runtime of ours.
+// HeaderTenant is a request's tenant, from a trusted peer on to a runtime of ours.
 const HeaderTenant = "X-Rouse-Tenant"
 
-// HeaderTrusted means that the priority in a request's body counts because its sender is trusted. Only the activator
-// sets it.
+// HeaderTrusted means that the priority in a request's body counts. Only the activator sets it.
 const HeaderTrusted = "X-Rouse-Trusted"
 
-// HeaderState asks a runtime for the state of a stream, from which another instance can continue it, or carries such
-// a state. Only the activator sets it. Its value is [StateNew] or the pieces of a state in order, separated by
-// semicolons.
+// HeaderState asks a runtime for the state of a stream, from which another instance can continue it, or carries
+// one: [StateNew], or pieces separated by semicolons. Only the activator sets it.
 //
-// The runtime writes the state of each event as a comment before it, a line that begins with [StateComment]. A
-// draining instance ends such a stream with [MovedComment]; the end of the connection after it is no failure. A
-// leading [StateScores] asks for the tokens' log probabilities in the state, for events that are replayed with
-// theirs. On a request that does not stream, the header means that the whole request can be retried.
+// The runtime writes each event's state as a comment before it ([StateComment]). A draining instance ends the
+// stream with [MovedComment]. A leading [StateScores] asks for log probabilities. On a request without a stream,
+// the header means that the whole request can be retried.
 const (
 	HeaderState  = "X-Rouse-Stream-State"
 	StateNew     = "new"
 	StateComment = ": rouse-state "
-	StateReplay  = "replay:" // before a state: replay the events that it stands for
+	StateReplay  = "replay:" // before a state: replay its events
 	StateScores  = "scores:" // before these: with log probabilities
 	MovedComment = ": rouse-moved"
 )
 
-// KnownState reports whether a value of [HeaderState] contains a state to continue from. A runtime that cannot
-// continue must refuse then, as the client has received a part of the answer.
+// KnownState reports whether a [HeaderState] has a state. A runtime that cannot continue must refuse then: the
+// client has a part of the answer.
 func KnownState(value string) bool {
 	return value != "" && strings.TrimPrefix(value, StateScores) != StateNew
 }
 
-// HeaderModels lists the models and adapters that requests in a call of /invocations may name, one per value, if its
-// client may not use all. Only the activator sets it.
+// HeaderModels has the models that requests within /invocations may name, if not all. Only the activator sets it.
 const HeaderModels = "X-Rouse-Models"
 
-// HeaderUsage asks an instance to report what an answer used, even if its client did not ask. Only the activator sets
-// it. In a stream the instance reports it in comments, lines that begin with [UsageComment]; otherwise in the same
-// header. Both have three numbers separated by spaces: the tokens of the prompt, those of them from the cache, and
-// the tokens generated so far. An instance whose client left before the answer reports them with status 499.
+// HeaderUsage asks an instance to report what an answer used: in a stream in comments ([UsageComment]), otherwise
+// in this header. The report has the tokens of the prompt, of them from the cache, and generated. If the client
+// left before the answer, its status is 499. Only the activator sets it.
 const (
 	HeaderUsage  = "X-Rouse-Usage"
 	UsageComment = ": rouse-usage "
 )
 
-// HeaderResume is set by clients: with the value "off", a stream ends with an error if its instance ends.
+// HeaderResume: a client's "off" ends a stream with its instance.
 const HeaderResume = "X-Rouse-Resume"
 
-// reservedPrefixes are the prefixes, in canonical form, of headers that Rouse, Knative and CloudEvents set
-// themselves.
+// In canonical form.
 var reservedPrefixes = [...]string{"X-Rouse-", "K-", "Knative-", "Ce-"}
 
-// headerTiming is a header that only Rouse sets in answers.
 const headerTiming = "Server-Timing"
 
-// Reserved reports whether only Rouse sets a header, given its canonical name: it is dropped from requests of clients
-// and answers of runtimes.
+// Reserved reports whether only Rouse sets a header (in canonical form): it is dropped from requests of clients and
+// answers of runtimes.
 func Reserved(name string) bool {
 	name = dashed(name)
 	switch name[:min(len(name), 1)] {
@@ -83,8 +75,7 @@ func Reserved(name string) bool {
 	return false
 }
 
-// Credential reports whether a header, given its canonical name, authenticates the client, so that its reader can act
-// as the client.
+// Credential reports whether a header's reader can act as the client.
 func Credential(name string) bool {
 	switch dashed(name) {
 	case "Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Goog-Api-Key":
@@ -93,8 +84,7 @@ func Credential(name string) bool {
 	return false
 }
 
-// Forwarded reports whether a header, given its canonical name, describes a request's route and client, for proxies
-// and for the user's own servers.
+// Forwarded reports whether a header describes a request's route and client.
 func Forwarded(name string) bool {
 	name = dashed(name)
 	switch name {
@@ -104,23 +94,22 @@ func Forwarded(name string) bool {
 	return strings.HasPrefix(name, "X-Forwarded-")
 }
 
-// answered are the headers of a model server's answer that reach the client.
 var answered = map[string]bool{
 	"Cache-Control": true, "Content-Disposition": true, "Content-Encoding": true, "Content-Language": true, "Content-Length": true, "Content-Range": true, "Content-Type": true,
 	"Date": true, "Etag": true, "Last-Modified": true, "Retry-After": true, "Trailer": true, "Vary": true, "Request-Id": true,
 }
 
-// directing are prefixes of nonstandard headers that proxies or browsers obey.
+// Proxies or browsers obey these.
 var directing = [...]string{"X-Accel-", "X-Sendfile", "X-Lighttpd-", "X-Reproxy-", "X-Permitted-Cross-Domain-Policies"}
 
-// Answered reports whether a header of a model server's answer, given its canonical name, may reach the client.
-// Others, such as cookies and headers that browsers attribute to the host, would appear as the front door's own.
+// Answered reports whether a header of a model server's answer may reach the client. Others, such as cookies, would
+// appear as the front door's own.
 func Answered(name string) bool {
 	begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
 	return answered[name] || begins("Openai-") || begins("Anthropic-") || begins("X-") && !slices.ContainsFunc(directing[:], begins)
 }
 
-// dashed returns name as read by servers that do not distinguish _ and -, such as those behind CGI and WSGI.
+// Servers behind CGI and WSGI do not distinguish _ and -.
 func dashed(name string) string {
 	if strings.IndexByte(name, '_') < 0 {
 		return name
@@ -128,39 +117,36 @@ func dashed(name string) string {
 	return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
 }
 
-// HeaderQueue carries the place of a request in the order of an instance's slots, a [Turn]. Only the activator sets it.
-// An instance without a free slot lets such a request wait for its turn, beside those of other activators. It refuses
-// one without the header at once, unless others wait. Interim answers (102) have the header when the wait begins, with
-// 0, and when it ends, with its milliseconds, which the answer repeats.
+// HeaderQueue carries a [Turn]: without a free slot the instance lets the request wait; without the header it
+// refuses, unless others wait. Interim answers (102) have the header when the wait begins, with 0, and ends, with
+// its milliseconds, which the answer repeats. Only the activator sets it.
 const HeaderQueue = "X-Rouse-Queue"
 
-// MaxTurn is the longest wait for a turn at an instance. Then the request is refused as busy, and returns to its place
-// in its activator's queue.
+// MaxTurn bounds a wait at an instance. Then the request returns to its activator's queue.
 const MaxTurn = 15 * time.Second
 
-// Aging is the extra wait after which a request goes before one whose priority is a step higher.
+// Aging is the extra wait that equals a step of priority.
 const Aging = 10 * time.Second
 
-// Cost returns a request's cost to its client, in input tokens. An output token takes a step of the model of its own.
+// Cost is in input tokens. An output token takes a step of the model.
 func Cost(input, output api.Tokens) float64 { return float64(input) + 2*float64(output) }
 
-// NoClient is the [Turn.Client] of all requests without a turn.
+// NoClient is the client of requests without a turn.
 const NoClient = 1
 
-// Turn orders the requests that wait for a slot of an instance. The zero value: the request does not wait.
+// Turn orders requests that wait for a slot of an instance. Zero: no wait.
 type Turn struct {
-	// Source is a hash of the operator of the front door that the request comes from; 0: its client comes directly.
-	// Client is a hash of the client.
+	// Hashes of the front door's operator, 0: none, and of the client.
 	Source, Client uint64
-	// Priority: higher goes first.
+	// Higher goes first.
 	Priority int
-	// Waited is how long the request has waited so far. Most is how long it may wait at the instance.
+	// Most bounds the wait at the instance.
 	Waited, Most time.Duration
-	// Cost is the expected cost, in input tokens.
+	// Expected, in input tokens.
 	Cost float64
-	// Sequences is how many sequences the model computes for the request, if it is more than one.
+	// If more than one.
 	Sequences int
-	// Quiet asks for no interim answers: who sends the request would not understand them.
+	// No interim answers: the sender would not understand them.
 	Quiet bool
 }
 
@@ -177,11 +163,10 @@ func (t Turn) String() string {
 	return string(b)
 }
 
-// anyPriority bounds priorities, up and down.
+// Up and down.
 const anyPriority = 100
 
-// TakeTurn removes [HeaderQueue] from h and returns its value. An unreadable one counts as none: the request does not
-// wait.
+// TakeTurn removes [HeaderQueue] from h and returns its value. An unreadable one counts as none.
 func TakeTurn(h http.Header) Turn {
 	v := h[HeaderQueue]
 	delete(h, HeaderQueue)
@@ -207,9 +192,8 @@ func TakeTurn(h http.Header) Turn {
 	return Turn{Source: n[0], Client: n[1], Priority: int(n[2]) - anyPriority, Waited: time.Duration(n[3]) * time.Millisecond, Most: time.Duration(n[4]) * time.Millisecond, Cost: float64(n[5]), Sequences: int(n[6]), Quiet: quiet}
 }
 
-// NewTransport returns a transport for calls to the control plane that keeps up to idle connections. An address may
-// move to another leader at any moment, and a dead one answers nothing: name resolution and dialing together take at
-// most a second.
+// NewTransport is for the control plane. An address may move to another leader: resolving and dialing take at most
+// a second.
 func NewTransport(idle int) *http.Transport {
 	t := api.NewTransport(idle)
 	dial := t.DialContext

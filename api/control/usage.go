@@ -2,33 +2,29 @@ package control
 
 import "github.com/rouse-dev/rouse/api"
 
-// UsageMessage reports the use of one activator's clients to another activator of the cluster, or to another front
-// door; the answer has the same type ([PathUsage]).
-//
-// Use is sent in numbered parts, which are repeated until the receiver confirms them: a lost, late or repeated
-// message or answer changes nothing.
+// UsageMessage reports the use of an activator's clients to another one, which answers alike ([PathUsage]).
+// Numbered parts are repeated until confirmed: a lost, late or repeated message changes nothing.
 type UsageMessage struct {
-	// From is the sender's pod, or the name by which the receiver declares the front door; Run is its process.
+	// The pod, or the front door's declared name, and its process.
 	From string `json:"from"`
 	Run  string `json:"run"`
-	// Taken is the number of the last part that the sender has received from the receiver's process TakenOf.
+	// The last part received from the receiver's process TakenOf.
 	Taken   uint64 `json:"taken,omitempty"`
 	TakenOf string `json:"takenOf,omitempty"`
-	// Parts have ascending numbers and include all that the receiver has not confirmed, except those that do not fit.
+	// What the receiver has not confirmed, as far as it fits.
 	Parts []UsagePart `json:"parts,omitempty"`
-	// Apart means that the sender can't reach an activator other than the receiver.
+	// The sender can't reach another activator.
 	Apart bool `json:"apart,omitempty"`
-	// Meet asks for All: the sender has just started and knows of no use. In an answer it asks for nothing.
+	// The sender has just started, and asks for All.
 	Meet bool `json:"meet,omitempty"`
-	// All is the current use of each account within its limits, as far as the sender knows; running requests are the
-	// sender's own. It includes parts up to the number Before.
+	// Use of each account within its limits, with parts up to Before; running requests are the sender's.
 	All    map[string]Use `json:"all,omitzero"`
 	Before uint64         `json:"before,omitempty"`
-	// Budgets come with All: what accounts have used of their day and month.
+	// Comes with All.
 	Budgets map[string]Budget `json:"budgets,omitempty"`
 }
 
-// Budget has the use of an account in the present day and the present month, of UTC.
+// Budget has the use of an account in the present day and month, of UTC.
 type Budget [2]Spent
 
 // Spent is the use in a day (2006-01-02) or a month (2006-01).
@@ -40,19 +36,18 @@ type Spent struct {
 // UsagePart is the use in a short interval.
 type UsagePart struct {
 	Number uint64 `json:"number"`
-	// Late means that the sender could not send it when it was due, or was apart and used its own part.
+	// It could not be sent when due, or is the sender's own part.
 	Late     bool           `json:"late,omitempty"`
 	Accounts map[string]Use `json:"accounts,omitempty"`
 	Clients  []ClientUse    `json:"clients,omitempty"`
 }
 
-// Use is the use by an account's requests. In a part it may be negative: an estimate was too high, or a request has
-// ended.
+// Use is an account's use. In a part it may be negative: an estimate was too high, or a request has ended.
 type Use struct {
 	Requests float64 `json:"requests,omitempty"`
 	Tokens   float64 `json:"tokens,omitempty"`
 	Running  float64 `json:"running,omitempty"`
-	// Spent and GPUSeconds are the tokens and the GPU time that count in a day and a month; All has neither, but Budgets.
+	// For Budgets; All has neither.
 	Spent      float64 `json:"spent,omitempty"`
 	GPUSeconds float64 `json:"gpuSeconds,omitempty"`
 }
@@ -63,7 +58,7 @@ func (u Use) Plus(v Use) Use { return u.Minus(Use{}.Minus(v)) }
 // Minus returns u - v.
 func (u Use) Minus(v Use) Use { return u.with(v, func(a, b float64) float64 { return a - b }) }
 
-// Max returns the maximum of each field, and no more than 2⁵⁰: sums of such uses are numbers, and fit in an int.
+// Max returns the maximum of each field, at most 2⁵⁰: sums fit in an int.
 func (u Use) Max(v Use) Use {
 	return u.with(v, func(a, b float64) float64 { return min(max(a, b), 1<<50) })
 }
@@ -72,8 +67,8 @@ func (u Use) with(v Use, do func(a, b float64) float64) Use {
 	return Use{do(u.Requests, v.Requests), do(u.Tokens, v.Tokens), do(u.Running, v.Running), do(u.Spent, v.Spent), do(u.GPUSeconds, v.GPUSeconds)}
 }
 
-// ClientUse is the cost of a client's requests to a function, in input tokens. It may be negative. Source is a
-// hash of the operator of the front door that they come from; 0: they come directly.
+// ClientUse is the cost of a client's requests, in input tokens; it may be negative. Source is a hash of their
+// front door's operator.
 type ClientUse struct {
 	Function api.FunctionName `json:"function"`
 	Priority int              `json:"priority,omitempty"`

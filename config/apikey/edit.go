@@ -13,13 +13,11 @@ import (
 // ErrUnknown means that [Remove] or [Set] found no key of that name.
 var ErrUnknown = errors.New("no key has that name")
 
-// header begins a file created by [Add].
 const header = `# Who may use the front door. Keys themselves are not kept: each is known by its hash.
 # rouse keys create, set and revoke change this file; a server reads it again on change.
 `
 
-// Add returns the file with a further key. It keeps comments and order. raw must be valid, and so is the result; nil
-// is an empty file.
+// Add returns the file with a further key. Comments and order stay. nil is an empty file.
 func Add(raw []byte, k Key) ([]byte, error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = []byte(header + "keys: []\n")
@@ -35,7 +33,6 @@ func Add(raw []byte, k Key) ([]byte, error) {
 	})
 }
 
-// entryOf returns a key's entry in block style.
 func entryOf(k Key) (*yaml.Node, error) {
 	text, err := json.Marshal(k)
 	var doc yaml.Node
@@ -55,8 +52,7 @@ func entryOf(k Key) (*yaml.Node, error) {
 	return entry, nil
 }
 
-// Set returns the file with the named key as change leaves it, but for its name and hash; or [ErrUnknown]. Comments stay, except
-// for those of removed fields.
+// Set returns the file with the named key changed, but for its name and hash. Comments of remaining fields stay.
 func Set(raw []byte, name string, change func(*Key) error) ([]byte, error) {
 	f, err := Parse(raw)
 	if err != nil {
@@ -81,7 +77,6 @@ func Set(raw []byte, name string, change func(*Key) error) ([]byte, error) {
 	})
 }
 
-// keepComments copies the comments, and the style, of an entry and of its fields.
 func keepComments(from, to *yaml.Node) {
 	one := func(from, to *yaml.Node) {
 		to.HeadComment, to.LineComment, to.FootComment = from.HeadComment, from.LineComment, from.FootComment
@@ -113,7 +108,7 @@ func Remove(raw []byte, name string) ([]byte, error) {
 	})
 }
 
-// edit applies change to the list of keys and validates the file before and after.
+// The file is valid before and after.
 func edit(raw []byte, change func(list *yaml.Node) error) ([]byte, error) {
 	if _, err := Parse(raw); err != nil {
 		return nil, err

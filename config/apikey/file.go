@@ -1,5 +1,4 @@
-// Package apikey handles the file that declares the keys of a front door's clients: its format, its validation, and
-// edits that preserve comments. The file contains only SHA-256 sums, never keys.
+// Package apikey handles the file that declares the keys of a front door's clients, by their SHA-256 sums.
 package apikey
 
 import (
@@ -29,77 +28,73 @@ import (
 type File struct {
 	Keys    []Key    `json:"keys"`
 	Issuers []Issuer `json:"issuers,omitempty"`
-	// Objectives are names for priorities; requests select one with the header x-llm-d-inference-objective.
+	// For the header x-llm-d-inference-objective.
 	Objectives []Objective `json:"objectives,omitempty"`
 }
 
 // Objective is a name for a priority.
 type Objective struct {
 	Name string `json:"name"`
-	// Priority orders requests, higher first; requests below 0 are sheddable.
+	// Higher first; below 0 sheddable.
 	Priority int `json:"priority"`
 }
 
 // Key is one API key.
 type Key struct {
-	// Name identifies the key for people and in logs.
+	// For people and logs.
 	Name string `json:"name"`
 	Hash string `json:"hash,omitempty"`
-	// Tenant owns the key; default: Name. Keys may share a tenant.
+	// Default: Name.
 	Tenant string `json:"tenant,omitempty" flag:"tenant" help:"whose it is: requests of one tenant share its turns and its cached prompts (default: NAME)"`
-	// Expires is when the key expires; zero: never.
+	// Zero: never.
 	Expires time.Time `json:"expires,omitzero"`
 	Rights
 }
 
-// Rights are the models and limits of a client. The zero value allows everything, without limits, at the default
-// priority.
+// Rights are a client's models and limits. Zero allows everything, at the default priority.
 type Rights struct {
-	// Models are name patterns such as "qwen*"; nil: all models. An adapter counts as a model.
+	// Patterns such as "qwen*"; nil: all. An adapter counts as a model.
 	Models []string `json:"models,omitempty" flag:"model" help:"a <pattern> of the models that it may use, such as 'qwen*' (repeatable; default: all)"`
-	// RequestsPerMinute and TokensPerMinute bound what begins in a minute, where tokens are input plus output; 0: no
-	// limit.
+	// In a minute; 0: no limit.
 	RequestsPerMinute int64 `json:"requestsPerMinute,omitempty" flag:"requests-per-minute" help:"how many requests may begin in a minute; 0: no limit"`
 	TokensPerMinute   int64 `json:"tokensPerMinute,omitempty" flag:"tokens-per-minute" help:"how many tokens, of input and output together, may be used in a minute; 0: no limit"`
-	// These bound what is used in a day and a month, of UTC; 0: no limit.
+	// By UTC; 0: no limit.
 	TokensPerDay       int64 `json:"tokensPerDay,omitempty" flag:"tokens-per-day" help:"how many tokens may be used in a day, of UTC; 0: no limit"`
 	TokensPerMonth     int64 `json:"tokensPerMonth,omitempty" flag:"tokens-per-month" help:"how many tokens may be used in a month, of UTC; 0: no limit"`
 	GPUSecondsPerDay   int64 `json:"gpuSecondsPerDay,omitempty" flag:"gpu-seconds-per-day" help:"how many seconds of GPUs may be used in a day, of UTC; 0: no limit"`
 	GPUSecondsPerMonth int64 `json:"gpuSecondsPerMonth,omitempty" flag:"gpu-seconds-per-month" help:"how many seconds of GPUs may be used in a month, of UTC; 0: no limit"`
-	// Concurrent bounds the requests that wait or run at once; 0: no limit.
+	// Waiting or running at once; 0: no limit.
 	Concurrent int `json:"concurrent,omitempty" flag:"concurrent" help:"how many requests may wait or run at once; 0: no limit"`
-	// MaxPriority is the highest priority that a request may claim; it is the negative of the field "priority".
+	// The negative of the field "priority".
 	MaxPriority int `json:"maxPriority,omitempty" flag:"max-priority" help:"the highest priority that its requests may claim, 0 to 8"`
-	// ServiceTiers are the values of "service_tier" that a request may claim besides auto, default and flex.
+	// Besides auto, default and flex.
 	ServiceTiers []string `json:"serviceTiers,omitempty" flag:"service-tier" help:"a service <tier> that its requests may claim besides auto, default and flex (repeatable)"`
 }
 
-// Issuer is an OpenID Connect issuer whose tokens are accepted besides keys.
+// Issuer is an OpenID Connect issuer whose tokens count as keys.
 type Issuer struct {
-	// URL is the base of its configuration, /.well-known/openid-configuration.
+	// The base of /.well-known/openid-configuration.
 	URL string `json:"url"`
-	// Audience is the required audience of its tokens.
+	// Of its tokens.
 	Audience string `json:"audience"`
-	// TenantClaim is the claim that names the tenant; default "sub".
+	// Default "sub".
 	TenantClaim string `json:"tenantClaim,omitempty"`
-	// Tenants maps claims to tenants that differ from [Issuer.Tenant]'s default, such as a tenant shared with a key
-	// or another issuer.
+	// By claim; others are [Issuer.Tenant]'s default.
 	Tenants map[string]string `json:"tenants,omitempty"`
-	// Rights apply to each of its tenants.
 	Rights
 }
 
-// maxName bounds a name, in bytes. A tenant of an issuer may have twice as many: its URL and a claim.
+// In bytes. A tenant of an issuer may have twice as many.
 const maxName = 128
 
-// Anonymous is the name of the entry for clients without a key. It has no hash and no tenant. All such clients share
-// its limits, and each address is a client of its own. Without that entry they are rejected.
+// Anonymous is the entry for clients without a key. They share its limits, but each address is a client of its own.
+// Without it they are rejected.
 const Anonymous = "anonymous"
 
-// Parse parses a File in YAML or JSON. The error names the first invalid key or field and the expected value.
+// Parse parses a File in YAML or JSON.
 func Parse(raw []byte) (*File, error) {
 	doc, err := toJSON(raw)
-	if errors.Is(err, io.EOF) { // only comments, if anything
+	if errors.Is(err, io.EOF) {
 		return nil, errors.New("the file of keys is empty: want keys: and a list, which may be []")
 	}
 	if err != nil {
@@ -112,12 +107,12 @@ func Parse(raw []byte) (*File, error) {
 	return &f, f.Validate()
 }
 
-// toJSON converts YAML text with a single document to JSON. The JSON decoder then checks types and unknown fields.
+// JSON's decoder checks types and unknown fields.
 func toJSON(raw []byte) ([]byte, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(raw))
 	var doc, second any
 	if err := dec.Decode(&doc); err != nil {
-		return nil, err // the caller adds the file
+		return nil, err
 	}
 	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
 		return nil, errors.New("it has a second document after ---: want one")
@@ -125,7 +120,7 @@ func toJSON(raw []byte) ([]byte, error) {
 	return json.Marshal(doc)
 }
 
-// Validate returns an error for the first invalid key or issuer, with the expected value.
+// Validate returns an error for the first invalid key or issuer.
 func (f *File) Validate() error {
 	names, sums := map[string]bool{}, map[string]string{}
 	for i, k := range f.Keys {
@@ -193,7 +188,7 @@ func (k *Key) validate() error {
 
 func (i *Issuer) validate() error {
 	u, err := url.Parse(i.URL)
-	bad := ValidName(i.URL + "#") // half of a tenant's name; the claim is the other half
+	bad := ValidName(i.URL + "#")
 	switch {
 	case bad != nil:
 		return fmt.Errorf("url: %w", bad)
@@ -229,9 +224,9 @@ func (r *Rights) validate() error {
 
 const maxPriority = 8
 
-// ValidName returns an error that says why s cannot be the name of a key or tenant, or nil.
+// ValidName returns why s cannot be the name of a key or tenant, or nil.
 func ValidName(s string) error {
-	bad := func(c rune) bool { return c == ' ' || c == '"' || !unicode.IsPrint(c) } // unprintable characters make two names look alike
+	bad := func(c rune) bool { return c == ' ' || c == '"' || !unicode.IsPrint(c) } // else two names could look alike
 	switch {
 	case s == "":
 		return errors.New("it has no name")
@@ -243,7 +238,7 @@ func ValidName(s string) error {
 	return nil
 }
 
-// Prefix begins every key made by [New], so that secret scanners can find leaked keys.
+// Prefix begins every key made by [New]: secret scanners can find it.
 const Prefix = "rouse-"
 
 // New generates a key. Only its hash may be stored.
@@ -252,20 +247,19 @@ func New() (key, hash string) {
 	return key, Hash(key)
 }
 
-// Hash returns the stored form of a key. Keys are long and random, so a plain sum suffices.
+// Hash returns a key's stored form: keys are random, so a plain sum suffices.
 func Hash(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
 }
 
-// Tenant returns the tenant of a claim: the entry in Tenants, else URL#CLAIM. URLs contain no "#", so a claim cannot
-// name the tenant of another issuer, nor of a key unless that key declares it.
+// Tenant returns a claim's tenant, by default URL#CLAIM: URLs contain no "#", so it is no other issuer's or key's.
 func (i *Issuer) Tenant(claim string) string { return cmp.Or(i.Tenants[claim], i.URL+"#"+claim) }
 
 // Owner returns the key's tenant.
 func (k *Key) Owner() string { return cmp.Or(k.Tenant, k.Name) }
 
-// Budgets returns the limits of tokens and GPU-seconds, of a day and of a month.
+// Budgets returns the limits of tokens and GPU-seconds, of day and month.
 func (r Rights) Budgets() [2][2]int64 {
 	return [2][2]int64{{r.TokensPerDay, r.GPUSecondsPerDay}, {r.TokensPerMonth, r.GPUSecondsPerMonth}}
 }
@@ -280,7 +274,7 @@ func (r Rights) Allows(names ...string) bool {
 	})
 }
 
-// matches reports whether a name matches a pattern. A single * also matches slashes.
+// A single * also matches slashes.
 func matches(pattern, name string) bool {
 	if ok, err := path.Match(pattern, name); ok && err == nil {
 		return true
@@ -292,8 +286,7 @@ func matches(pattern, name string) bool {
 	return len(name) >= len(before)+len(after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after)
 }
 
-// Claim returns an error if a request may not have a priority; tier, if not empty, is the service tier that it comes
-// from.
+// Claim refuses a priority; tier is the service tier that it comes from.
 func (r Rights) Claim(priority int, tier string) *api.Error {
 	most := r.MaxPriority
 	switch {

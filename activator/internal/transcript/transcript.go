@@ -1,5 +1,5 @@
-// Package transcript runs tests that are written as transcripts: prose, commands to the code
-// under test, and its answers.
+// Package transcript runs tests that are written as transcripts: prose, commands to the code under test, and its
+// answers.
 //
 //	Two wait, and the one that came first goes first.
 //
@@ -8,9 +8,8 @@
 //	> next
 //	a
 //
-// A line that begins with "> " is a command. The lines up to the next empty line or command are
-// its answer. Everything else is prose. The flag -update replaces the answers in the files by
-// the actual ones.
+// A line that begins with "> " is a command. The lines up to the next empty line or command are its answer;
+// everything else is prose. With -update, the files get the actual answers.
 package transcript
 
 import (
@@ -25,8 +24,8 @@ import (
 
 var update = flag.Bool("update", false, "replace the answers in transcripts by those given")
 
-// Run runs each transcript that matches pattern. start creates a fresh instance of the code under test for each
-// transcript; the function that it returns runs one command.
+// Run runs each transcript that matches pattern. start creates a fresh instance of the code under test for each;
+// the function that it returns runs one command.
 func Run(t *testing.T, pattern string, start func(t *testing.T) func(command string, args []string) string) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -53,7 +52,6 @@ func Run(t *testing.T, pattern string, start func(t *testing.T) func(command str
 	}
 }
 
-// replay returns the transcript with the answers from do.
 func replay(text string, do func(command string, args []string) string) string {
 	var out strings.Builder
 	answer := false
