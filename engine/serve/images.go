@@ -23,7 +23,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Limits of the images of a request. A decoder takes up to pixelBytes a pixel.
+// A decoder takes up to pixelBytes a pixel.
 const (
 	maxImages     = 16
 	maxImageBytes = 20 << 20
@@ -31,29 +31,27 @@ const (
 	pixelBytes    = 20
 )
 
-// An image's tokens are between these two, in lines of their own (Gemma3Processor of transformers).
+// Around an image's tokens, each with line breaks (Gemma3Processor of transformers).
 const (
 	imageBegin = "<start_of_image>"
 	imageEnd   = "<end_of_image>"
 )
 
-// imagePart is a content part of type image_url.
 type imagePart struct {
-	part int             // its number among the message's
-	at   int             // in the message's text
+	part int             // index among the message's parts
+	at   int             // offset in the message's text
 	data json.RawMessage // the field image_url
 }
 
-// pictures is the images of a prompt.
 type pictures struct {
-	reads  bool   // the model reads images
-	mark   string // stands for an image in the text, with its number; random, so that no client can write it
+	reads  bool
+	mark   string // stands for an image in the text, before its number; random, so no client can write it
 	images []imagePart
 }
 
 func (p *pictures) marked(i int) string { return p.mark + strconv.Itoa(i) + "]" }
 
-// pictured returns a message's text with marks for its images.
+// pictured returns a message's text with marks for images.
 func (p *pictures) pictured(m *message) (string, error) {
 	c := &m.Content
 	if len(c.images) == 0 {
@@ -79,7 +77,7 @@ func (p *pictures) pictured(m *message) (string, error) {
 	return text.String() + c.text[at:], nil
 }
 
-// place replaces the marks in a rendered prompt by the tokens around an image.
+// place replaces the marks in a rendered prompt by image tokens.
 func (p *pictures) place(text string) (string, error) {
 	var out strings.Builder
 	for i := range p.images {
@@ -101,7 +99,7 @@ func misplaced() error {
 	return badRequest("messages", "the model's chat template does not keep the images, or not in their order: send texts only")
 }
 
-// imageTokens returns the tokens around an image; ok is false if the vocabulary lacks one.
+// imageTokens returns false if the vocabulary lacks one.
 func (s *Server) imageTokens() (begin, end int32, ok bool) {
 	tok := s.engine.Tokenizer()
 	b, e := tok.Encode(imageBegin, true), tok.Encode(imageEnd, true)
@@ -111,8 +109,8 @@ func (s *Server) imageTokens() (begin, end int32, ok bool) {
 	return b[0], e[0], true
 }
 
-// expand makes room for each image's tokens, and returns where. What stands there is never read; the beginning's token is in
-// the prompt anyway, and so changes no penalty.
+// expand makes room for each image's tokens and returns where. They are never read; begin is in the prompt anyway, so
+// it changes no penalty.
 func (s *Server) expand(p *pictures, ids []int32) (out []int32, at []int, err error) {
 	if len(p.images) == 0 {
 		return ids, nil, nil
@@ -135,7 +133,6 @@ func (s *Server) expand(p *pictures, ids []int32) (out []int32, at []int, err er
 	return out, at, nil
 }
 
-// seeImages decodes a prompt's images and puts them into the request.
 func (s *Server) seeImages(ctx context.Context, paid *inbound.Body, p *pictures, req *engine.Request) error {
 	ids, at, err := s.expand(p, req.Prompt)
 	if err != nil {
@@ -144,8 +141,8 @@ func (s *Server) seeImages(ctx context.Context, paid *inbound.Body, p *pictures,
 	req.Prompt = ids
 	size := s.engine.Model().Image.Size
 	for i, x := range p.images {
-		if err := paid.Take(ctx, int64(9*size*size)); err != nil { // the pixels, and what the worker gets
-			return err // it is for the client
+		if err := paid.Take(ctx, int64(9*size*size)); err != nil { // pixels, and the worker's copy
+			return err
 		}
 		pixels, err := x.decode(ctx, paid, size)
 		if err != nil {
@@ -156,7 +153,7 @@ func (s *Server) seeImages(ctx context.Context, paid *inbound.Body, p *pictures,
 	return nil
 }
 
-// decode returns the image as size by size pixels, [size, size, 3].
+// decode returns [size, size, 3].
 func (x *imagePart) decode(ctx context.Context, paid *inbound.Body, size int) ([]byte, error) {
 	refuse := func(format string, args ...any) ([]byte, error) {
 		return nil, badRequest("messages.content", "content part %d: %s", x.part, fmt.Sprintf(format, args...))
@@ -202,7 +199,7 @@ func (x *imagePart) decode(ctx context.Context, paid *inbound.Body, size int) ([
 	return resample(across, img.Bounds().Dy(), size), nil
 }
 
-// colours returns the pixels' red, green and blue. The transparency of a PNG is dropped.
+// colours returns red, green and blue. A PNG's transparency is dropped.
 func colours(img image.Image) []byte {
 	b := img.Bounds()
 	n, known := img.(*image.NRGBA)
@@ -220,8 +217,8 @@ func colours(img image.Image) []byte {
 	return out
 }
 
-// resample returns rows of w pixels as columns of size pixels: twice, it resizes an image. The filter is Pillow's bilinear one with its
-// rounding: a triangle as wide as two pixels of the smaller image, of weights in 22 bits.
+// resample returns rows of w pixels as columns of size pixels: called twice it resizes an image. It is Pillow's
+// bilinear filter with its rounding: a triangle of two pixels of the smaller image, weights in 22 bits.
 func resample(src []byte, w, size int) []byte {
 	const bits = 22
 	h := len(src) / 3 / w

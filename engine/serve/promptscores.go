@@ -6,15 +6,14 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// promptScores are a prompt's log probabilities in vLLM's format: null for the first token, then for each an object
-// from token ids to {"logprob", "rank", "decoded_token"}. The rank is known only for the most probable tokens.
+// promptScores are in vLLM's format: null for the first token, then an object from token ids to {"logprob", "rank",
+// "decoded_token"} for each. Only the most probable tokens have a rank.
 type promptScores struct {
 	words  words
 	top    int
 	scores []sample.Choice
 }
 
-// append appends the member "prompt_logprobs".
 func (p *promptScores) append(dst []byte) []byte {
 	dst = append(dst, `"prompt_logprobs":[null`...)
 	for _, c := range p.scores {
@@ -40,7 +39,7 @@ func (p *promptScores) append(dst []byte) []byte {
 	return append(dst, ']')
 }
 
-// entry appends one token; rank 0 means unknown.
+// Rank 0: unknown.
 func (p *promptScores) entry(dst []byte, t sample.Alternative, rank int) []byte {
 	dst = appendString(dst, strconv.Itoa(int(t.Token)))
 	dst = appendLogprob(append(dst, `:{"logprob":`...), t.Logprob)

@@ -9,51 +9,48 @@ import (
 	"unicode/utf8"
 )
 
-// toolPart is a parsed piece of an answer: text, or a part of a call.
+// toolPart is text, or a part of a call.
 type toolPart struct {
-	text  string // of the answer, if call is -1
-	call  int    // the index of the call
-	id    string // of a call that begins here
-	name  string // likewise
-	args  string // more of the call's arguments, as JSON text
+	text  string // if call is -1
+	call  int
+	id    string // if begin
+	name  string // if begin
+	args  string // more arguments, as JSON text
 	begin bool
 }
 
-// toolParser finds calls in an answer that comes in pieces. It holds back text that may become a call, and returns it
-// as text if it does not. A parser belongs to one choice of one answer.
-//
-// White space before a marker is held back too, because it is dropped if a call follows. After the first call, text of
-// only white space and separators is dropped.
+// toolParser finds calls in an answer. It holds back what may become a call, and the white space before it, which is
+// dropped if a call follows. After the first call, text of white space and separators alone is dropped.
 type toolParser struct {
 	format  *toolFormat
 	use     *toolUse
 	state   toolState
-	held    string // text that may begin a marker, or white space
+	held    string // may begin a marker, or is white space
 	call    *callReader
-	xml     *xmlCall        // nil: the call is JSON
-	raw     strings.Builder // of an uncertain call, which may be text
-	certain bool            // the current call has been reported
+	xml     *xmlCall        // nil: JSON
+	raw     strings.Builder // of a call that may be text
+	certain bool            // the current call was reported
 	calls   int
-	spoken  bool   // there was text
-	since   bool   // there was text after the last call
-	seed    string // seed of the calls' ids; empty: random ids
+	spoken  bool   // text was returned
+	since   bool   // likewise, after the last call
+	seed    string // of the calls' ids; "": random
 	out     []toolPart
 }
 
 type toolState int
 
 const (
-	toolText  toolState = iota // outside calls
-	toolOpen                   // after a marker: a call or a list must begin
-	toolBare                   // within a call
-	toolNext                   // after a call of a list
-	toolClose                  // after a call: its end marker must come
-	toolName                   // Mistral's newer form: the name comes before the arguments
+	toolText  toolState = iota
+	toolOpen            // a call or list must begin
+	toolBare            // within a call
+	toolNext            // after a call of a list
+	toolClose           // an end marker must come
+	toolName            // Mistral's newer form: a name before the arguments
 )
 
 func newToolParser(f *toolFormat, u *toolUse) *toolParser { return &toolParser{format: f, use: u} }
 
-// write takes the next token (-1: none) and its text. The parts are valid until the next call.
+// token may be -1. The parts are valid until the next call.
 func (p *toolParser) write(token int32, text string) []toolPart {
 	p.out = p.out[:0]
 	if token >= 0 && token == p.format.token && (p.state == toolText || p.state == toolNext) {
@@ -68,7 +65,7 @@ func (p *toolParser) write(token int32, text string) []toolPart {
 	return p.out
 }
 
-// close returns the held-back text at the end of the answer.
+// close returns the held text at the answer's end.
 func (p *toolParser) close() []toolPart {
 	p.out = p.out[:0]
 	if p.state == toolBare && !p.certain || p.state == toolName {
@@ -81,7 +78,6 @@ func (p *toolParser) close() []toolPart {
 	return p.out
 }
 
-// step consumes a prefix of text and returns the rest.
 func (p *toolParser) step(text string) string {
 	switch p.state {
 	case toolText:
@@ -100,9 +96,9 @@ func (p *toolParser) step(text string) string {
 
 // text looks for the beginning of a call:
 //
-//  1. After a marker: the text before it is certain.
-//  2. At { or [ at the beginning of the answer, if the format has calls without a marker.
-//  3. White space, and text that may begin a marker, is held back.
+//  1. A marker.
+//  2. { or [ at the beginning of the answer, if calls may have no marker.
+//  3. What may begin a marker, and white space, is held back.
 func (p *toolParser) text(text string) string {
 	p.held += text
 	marker := p.format.begin
@@ -138,7 +134,6 @@ func (p *toolParser) text(text string) string {
 	return ""
 }
 
-// bare reports whether a call may begin without a marker.
 func (p *toolParser) bare() bool { return p.format.end == "" && !p.format.list }
 
 func (p *toolParser) emit(text string) {
@@ -148,7 +143,6 @@ func (p *toolParser) emit(text string) {
 	}
 }
 
-// open handles the text after a marker.
 func (p *toolParser) open() {
 	if p.held != "" && strings.TrimSpace(p.held) != "" {
 		p.emit(strings.TrimRight(p.held, " \t\r\n"))
@@ -161,7 +155,6 @@ func (p *toolParser) open() {
 	}
 }
 
-// opened waits for the first character of a call.
 func (p *toolParser) opened(text string) string {
 	for i := range len(text) {
 		switch c := text[i]; {
@@ -187,7 +180,7 @@ func (p *toolParser) begin() {
 	p.state, p.certain, p.xml, p.call = toolBare, false, nil, &callReader{arguments: p.format.arguments}
 }
 
-// named parses a call of the form name{…} or name[ARGS]{…}.
+// named parses name{…} or name[ARGS]{…}.
 func (p *toolParser) named(text string) string {
 	at := strings.IndexByte(text, '{')
 	if at < 0 {
@@ -209,8 +202,7 @@ func (p *toolParser) named(text string) string {
 	return text[at:]
 }
 
-// inside feeds the call's reader and reports what it found. It works byte by byte, so that the result does not depend
-// on the pieces.
+// inside works byte by byte: the result does not depend on the pieces.
 func (p *toolParser) inside(text string) string {
 	c := p.call
 	for i := range len(text) {
@@ -224,7 +216,7 @@ func (p *toolParser) inside(text string) string {
 			p.raw.WriteByte(text[i])
 		}
 		switch known := c.name != "" && p.use.find(c.name) != nil; {
-		case p.certain && c.bad: // it was a call; the rest of it is dropped
+		case p.certain && c.bad: // the rest of the call is dropped
 			p.tell()
 			p.state = toolClose
 			return text[i+1:]
@@ -252,7 +244,7 @@ func (p *toolParser) inside(text string) string {
 	return ""
 }
 
-// tell reports a call and its new arguments. If only one call is wanted, others are dropped.
+// tell reports new parts of a call, unless one call is wanted and this is another.
 func (p *toolParser) tell() {
 	args := p.call.take()
 	drop := !p.use.many && (p.calls > 1 || p.calls == 1 && !p.certain)
@@ -280,7 +272,7 @@ func (p *toolParser) newID() string {
 	return "call_" + text[:24]
 }
 
-// giveUp treats text that looked like a call as text.
+// giveUp makes text of what looked like a call.
 func (p *toolParser) giveUp() {
 	p.state = toolText
 	p.emit(p.raw.String())
@@ -288,7 +280,7 @@ func (p *toolParser) giveUp() {
 	p.spoken = true
 }
 
-// next handles the text after a call without an end marker: a separator, the end of a list, or another call.
+// next handles the text between calls that have no end marker.
 func (p *toolParser) next(text string) string {
 	for i := range len(text) {
 		switch c := text[i]; {
@@ -306,7 +298,7 @@ func (p *toolParser) next(text string) string {
 	return ""
 }
 
-// ending waits for the end marker and drops the text before it.
+// ending drops the text up to the end marker.
 func (p *toolParser) ending(text string) string {
 	p.held += text
 	if at := strings.Index(p.held, p.format.end); at >= 0 && p.format.end != "" {
