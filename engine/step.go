@@ -12,7 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// admit passes a request to the scheduler, unless its client has left.
 func (e *loop) admit(s *Stream) {
 	if s.ended() {
 		for _, q := range s.sequences {
@@ -32,8 +31,8 @@ func (e *loop) admit(s *Stream) {
 	}
 }
 
-// admitGroup passes the sequences of one request to the scheduler: together, or one by one if they resume, or if each has a
-// state of its own from the prompt on.
+// admitGroup schedules one request's sequences together, or one by one if they resume or the model has a state for
+// each.
 func (e *loop) admitGroup(group []*sequence) error {
 	resumed := len(group[0].request.Resume) > 0
 	if !resumed && !e.model.Stateful() {
@@ -54,8 +53,7 @@ func (e *loop) admitGroup(group []*sequence) error {
 	return nil
 }
 
-// resume sends the events of tokens that another server generated, and reports whether the text is complete. It fails
-// if tokens follow the end of the text.
+// resume sends the events of tokens that another server generated, and reports whether the text is complete.
 func (e *loop) resume(q *sequence) (over bool, err error) {
 	tokens := q.request.Resume[q.nth]
 	for i, t := range tokens {
@@ -75,16 +73,16 @@ func (e *loop) resume(q *sequence) (over bool, err error) {
 	return over, nil
 }
 
-// schedule passes the sequences of one request to the scheduler. It fails if they do not fit in the memory.
+// schedule fails if the sequences do not fit in the memory.
 func (e *loop) schedule(group []*sequence) error {
 	q := group[0]
 	r := q.request
 	tokens, root := q.known(), r.root()
 	if len(r.Resume) > 0 && e.store != nil {
-		e.store.Refresh() // another server may have just written the blocks
+		e.store.Refresh() // another server may have just written blocks
 	}
-	score := r.ScorePrompt && len(r.scores) < len(r.Prompt)-1 && len(q.made) == 0 // a resumed one has sent them before
-	if !score && r.Embed == "" {                                                  // requests that want output at every position bypass the cache
+	score := r.ScorePrompt && len(r.scores) < len(r.Prompt)-1 && len(q.made) == 0 // a resumed one has sent them
+	if !score && r.Embed == "" {                                                  // those that want output at every position bypass the cache
 		e.recall(tokens, root)
 	}
 	err := e.sched.Add(sched.Request{
@@ -109,7 +107,6 @@ func (e *loop) close(q *sequence) {
 	e.mu.Unlock()
 }
 
-// drop removes the remaining sequences of a request.
 func (e *loop) drop(s *Stream) {
 	for _, q := range s.sequences {
 		if q.live {
@@ -120,7 +117,7 @@ func (e *loop) drop(s *Stream) {
 	s.unbind()
 }
 
-// forget removes a sequence that the scheduler no longer knows.
+// forget removes a sequence that the scheduler has removed.
 func (e *loop) forget(q *sequence) {
 	delete(e.live, q.id)
 	q.live = false
@@ -128,34 +125,30 @@ func (e *loop) forget(q *sequence) {
 	e.close(q)
 }
 
-// fail ends a request with err.
 func (e *loop) fail(s *Stream, err error) {
 	s.end(err, false)
 	e.drop(s)
 }
 
-// failAll ends every request with err.
 func (e *loop) failAll(err error) {
 	for _, q := range e.live {
 		e.fail(q.stream, err)
 	}
 }
 
-// flight is a batch that the worker has.
 type flight struct {
 	step  uint64
 	items []part
 }
 
-// part is one item of a flight, and the output due for it.
+// part is an item of a flight, and what is due for it.
 type part struct {
 	q      *sequence
-	sample bool // a token or a vector is due
+	sample bool // a token or a vector
 	score  bool
 	draft  int
 }
 
-// fill schedules batches and queues them, up to the scheduler's depth.
 func (e *loop) fill() {
 	if e.down {
 		return
@@ -170,11 +163,11 @@ func (e *loop) fill() {
 	}
 }
 
-// pack converts the scheduler's batch into the worker's and records a flight.
+// pack records a flight and makes its batch.
 func (e *loop) pack(b *sched.Batch) {
 	var f flight
 	if n := len(e.flights); n < cap(e.flights) {
-		f = e.flights[:n+1][n] // its memory
+		f = e.flights[:n+1][n] // reuses its memory
 	}
 	n := len(b.Items)
 	f.step, f.items = b.Step, slices.Grow(f.items[:0], n)[:n]
@@ -196,8 +189,7 @@ func (e *loop) pack(b *sched.Batch) {
 	e.flights = append(e.flights, f)
 }
 
-// packItem converts the scheduler's item into the worker's. It fills wi in place because a copy costs as much as all
-// the rest.
+// packItem fills wi in place: a copy costs as much as all the rest.
 func (e *loop) packItem(wi *worker.Item, it *sched.Item, q *sequence) {
 	*wi = worker.Item{}
 	wi.ID, wi.Pos, wi.Count, wi.Blocks = uint64(it.ID), it.Pos, len(it.Tokens), it.Blocks[len(it.Blocks)-it.New:]
@@ -216,7 +208,7 @@ func (e *loop) packItem(wi *worker.Item, it *sched.Item, q *sequence) {
 	}
 }
 
-// lookup returns the sequence at an index of a batch. Usually it is the one at the same index of the previous batch.
+// lookup's sequence is usually at the same index of the previous batch.
 func (e *loop) lookup(id sched.ID, place int) *sequence {
 	if place < len(e.recent) {
 		if q := e.recent[place]; q.id == id && q.live {
@@ -229,7 +221,7 @@ func (e *loop) lookup(id sched.ID, place int) *sequence {
 	return q
 }
 
-// popFlight removes the oldest batch in flight. The next flight reuses its memory.
+// popFlight leaves the memory to the next flight.
 func (e *loop) popFlight() flight {
 	f := e.flights[0]
 	last := copy(e.flights, e.flights[1:])
@@ -238,7 +230,7 @@ func (e *loop) popFlight() flight {
 	return f
 }
 
-// StepError ends all requests of a failed step, or one request that could not be computed.
+// StepError ends all requests of a failed step, or one that could not be computed.
 type StepError struct{ Err error }
 
 // Error implements error.
@@ -247,7 +239,7 @@ func (e *StepError) Error() string { return fmt.Sprintf("the model failed to com
 // Unwrap returns the cause.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// finish ends a sequence after its last event, and the stream with its last sequence.
+// finish ends a sequence, and the stream with its last one.
 func (e *loop) finish(q *sequence) {
 	e.forget(q)
 	if q.stream.left--; q.stream.left == 0 {
@@ -256,14 +248,14 @@ func (e *loop) finish(q *sequence) {
 	}
 }
 
-// message is an event, or the end of a stream, to be sent.
+// message is an event, or the end of a stream.
 type message struct {
 	stream *Stream
 	event  Event
 	over   bool
 }
 
-// newEvent appends an event to the outbox and returns it, to be filled in place because it is large.
+// newEvent appends an event to be filled in place.
 func (e *loop) newEvent(s *Stream) *Event {
 	n := len(e.outbox)
 	e.outbox = slices.Grow(e.outbox, 1)[:n+1]
@@ -272,7 +264,7 @@ func (e *loop) newEvent(s *Stream) *Event {
 	return &m.event
 }
 
-// flush sends the outbox. It runs after the next batch is queued, so that the worker does not wait for it.
+// flush runs after the next batch is queued: the worker does not wait for it.
 func (e *loop) flush() {
 	for i := range e.outbox {
 		m := &e.outbox[i]
@@ -286,7 +278,7 @@ func (e *loop) flush() {
 	e.outbox = e.outbox[:0]
 }
 
-// Probe generates one token, or a vector, to prove that the model works. It queues like any request.
+// Probe generates a token, or a vector. It queues like any request.
 func (e *Engine) Probe(ctx context.Context) (token int32, err error) {
 	r := Request{Prompt: []int32{e.probeToken()}, MaxTokens: 1, IgnoreEnd: true}
 	if r.Embed = e.pooling(); r.Embed != "" {
@@ -304,7 +296,7 @@ func (e *Engine) Probe(ctx context.Context) (token int32, err error) {
 	return ev.Token, err
 }
 
-// pooling returns a pooling that the model supports, if it makes nothing but vectors.
+// pooling returns a supported pooling if the model makes vectors only.
 func (e *Engine) pooling() Pooling {
 	switch {
 	case e.model.Ranks:
@@ -315,7 +307,6 @@ func (e *Engine) pooling() Pooling {
 	return ""
 }
 
-// probeToken returns the prompt of a probe: the beginning-of-text token.
 func (e *Engine) probeToken() int32 {
 	bos, _ := e.tok.BOS()
 	return max(bos, 0)
