@@ -17,6 +17,7 @@ var (
 	ErrAdaptersFull  = errors.New("as many adapters are loaded as may be at once")
 )
 
+// Adapter is a loaded LoRA adapter.
 type Adapter struct {
 	Name string
 	Path string

@@ -86,6 +86,7 @@ func (c Config) withDefaults() Config {
 // maxInFlight: one batch computes, the next one waits at the worker.
 const maxInFlight = 2
 
+// Engine runs one model.
 type Engine struct {
 	cfg     Config
 	context int
@@ -186,10 +187,13 @@ func Over(w *worker.Supervisor, info worker.Info, tok *tokenizer.Tokenizer, cfg 
 	return e, nil
 }
 
+// Context returns the most tokens of prompt and answer together.
 func (e *Engine) Context() int { return e.context }
 
+// Model returns the model's shape.
 func (e *Engine) Model() model.Config { return e.model }
 
+// Tokenizer returns the model's tokenizer.
 func (e *Engine) Tokenizer() *tokenizer.Tokenizer { return e.tok }
 
 // Run runs the step loop until ctx ends, once. When it returns, every stream and waiting call has ended with

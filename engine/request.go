@@ -27,6 +27,7 @@ const (
 	PoolRank  Pooling = "rank"  // the number that a reranker makes of two texts
 )
 
+// Request asks for continuations of a prompt, or for a vector.
 type Request struct {
 	// Prompt includes beginning-of-text. The engine keeps the slice and does not change it.
 	Prompt []int32

@@ -10,6 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
+// State is whether the model accepts requests.
 type State string
 
 const (
@@ -29,6 +30,7 @@ const (
 	SleepRefuse SleepMode = "refuse" // Sleep fails with ErrBusy
 )
 
+// ErrWoken is returned by [Engine.Sleep].
 var ErrWoken = errors.New("a wake came before the model was asleep")
 
 // sleeper is a waiting caller of Sleep.

@@ -10,6 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
+// Finish is why a text ended.
 type Finish string
 
 // As OpenAI names them.
@@ -18,6 +19,7 @@ const (
 	FinishLength Finish = "length" // max_tokens
 )
 
+// Event is one token of a sequence.
 type Event struct {
 	// Index is within the stream.
 	Index int
@@ -39,6 +41,7 @@ type Event struct {
 	Embedding []float32
 }
 
+// ErrClosed is returned by [Stream.Next] after Close.
 var ErrClosed = errors.New("the stream is closed")
 
 // Stream carries the events of requests, in order within a sequence. It is for one reader; Close may be called from any
