@@ -17,13 +17,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// cudaFiles is the worker for CUDA devices, a Python program; its tests, test_*.py, are left out.
+// Without the tests, test_*.py.
 //
 //go:embed cuda/[^t]*.py
 var cudaFiles embed.FS
 
-// cudaCommand unpacks the program and returns the command that runs it with file descriptor 3: python, or "python3" if
-// that is empty, and its arguments. It fails if there is no such interpreter.
+// cudaCommand unpacks the program and returns the command that runs it. python may be "".
 func cudaCommand(python string) ([]string, error) {
 	if python == "" {
 		python = "python3"
@@ -39,7 +38,7 @@ func cudaCommand(python string) ([]string, error) {
 	return []string{path, filepath.Join(dir, "worker.py")}, nil
 }
 
-// cudaModel returns the path of a model that the worker can open. For pico, which is embedded, it unpacks the model.
+// cudaModel unpacks pico.
 func cudaModel(name string) (string, error) {
 	if name != pico.Name {
 		return ggufname.Parts(name)[0], nil
@@ -52,7 +51,7 @@ func cudaModel(name string) (string, error) {
 	return path, writeCached(path, pico.GGUF())
 }
 
-// unpackCUDA writes the program into a folder of the user's cache, which is named after a hash of the contents.
+// unpackCUDA writes the program into the user's cache, into a folder named by its hash.
 func unpackCUDA() (string, error) {
 	entries, err := cudaFiles.ReadDir("cuda")
 	files, sum := map[string][]byte{}, sha256.New()
@@ -81,7 +80,7 @@ func unpackCUDA() (string, error) {
 	return dir, nil
 }
 
-// writeCached writes a file, unless it exists with the same contents. Other processes may read it meanwhile.
+// writeCached leaves an equal file alone. Other processes may read it meanwhile.
 func writeCached(path string, data []byte) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return nil

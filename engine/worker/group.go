@@ -8,11 +8,11 @@ import (
 	"sync"
 )
 
-// firstFD is the file descriptor of the first of [Process.Files], here the shared memory.
+// firstFD is the descriptor of [Process.Files]' first, here the shared memory.
 const firstFD = 4
 
-// Group launches n processes that compute one model together, and acts as one worker. Every rank gets every batch and
-// op; all sample the same tokens, and the output of rank 0 is used. If one ends, all end.
+// Group launches n processes that compute one model as one worker. Every rank gets every batch and op; all sample the
+// same tokens, and rank 0's output is used. If one ends, all end.
 func Group(n int, p Process) Launch {
 	return func(ctx context.Context) (Running, error) {
 		memory, err := sharedMemory()
@@ -37,7 +37,6 @@ func Group(n int, p Process) Launch {
 	}
 }
 
-// arrival is a frame from a rank, or the end of its connection.
 type arrival struct {
 	rank    int
 	kind    Kind
@@ -45,13 +44,13 @@ type arrival struct {
 	err     error
 }
 
-// gathered is the replies to one op received so far.
+// gathered is the replies to one op so far.
 type gathered struct {
 	Reply
 	n int
 }
 
-// group is the ranks of one model. The goroutine that calls Receive owns replies and beats.
+// The goroutine that calls Receive owns replies and beats.
 type group struct {
 	ranks   []Running
 	in      chan arrival  // the readers send, Receive receives
@@ -60,10 +59,9 @@ type group struct {
 	readers sync.WaitGroup
 
 	replies map[uint64]*gathered
-	beats   []int // heartbeats of each rank, not passed on yet
+	beats   []int // of each rank, not passed on yet
 }
 
-// read forwards a rank's frames to Receive.
 func (g *group) read(rank int, r Running) {
 	for {
 		kind, payload, err := r.Receive()
@@ -78,7 +76,6 @@ func (g *group) read(rank int, r Running) {
 	}
 }
 
-// Send implements wire.Conn.
 func (g *group) Send(kind Kind, payload []byte) error {
 	for rank, r := range g.ranks {
 		mine := payload
@@ -108,7 +105,6 @@ func (g *group) address(rank int, payload []byte) ([]byte, error) {
 	return EncodeJSON(op)
 }
 
-// Receive implements wire.Conn.
 func (g *group) Receive() (Kind, []byte, error) {
 	for {
 		var a arrival
@@ -130,7 +126,7 @@ func (g *group) Receive() (Kind, []byte, error) {
 	}
 }
 
-// merge combines the frames of all ranks into one; whole reports whether this one completes it.
+// whole: a completes the frame.
 func (g *group) merge(a arrival) (payload []byte, whole bool, err error) {
 	switch a.kind {
 	case KindHello:
@@ -154,7 +150,7 @@ func (g *group) merge(a arrival) (payload []byte, whole bool, err error) {
 	return a.payload, a.rank == 0, nil
 }
 
-// gather collects the replies of all ranks. Rank 0 provides the answer; any rank can provide the error.
+// gather takes the answer from rank 0, an error from any.
 func (g *group) gather(a arrival) (payload []byte, whole bool, err error) {
 	var r Reply
 	if err := DecodeJSON(a.payload, &r); err != nil {
@@ -181,7 +177,6 @@ func (g *group) gather(a arrival) (payload []byte, whole bool, err error) {
 	return payload, true, err
 }
 
-// Close implements wire.Conn.
 func (g *group) Close() {
 	g.once.Do(func() { close(g.gone) })
 	for _, r := range g.ranks {
@@ -189,7 +184,6 @@ func (g *group) Close() {
 	}
 }
 
-// Kill implements Running.
 func (g *group) Kill() {
 	g.Close()
 	for _, r := range g.ranks {
@@ -197,7 +191,7 @@ func (g *group) Kill() {
 	}
 }
 
-// Wait implements Running. It returns the first rank's error.
+// Wait returns the first rank's error.
 func (g *group) Wait() error {
 	var first error
 	for rank, r := range g.ranks {
@@ -209,7 +203,6 @@ func (g *group) Wait() error {
 	return first
 }
 
-// PIDs implements Running.
 func (g *group) PIDs() (pids []int) {
 	for _, r := range g.ranks {
 		pids = append(pids, r.PIDs()...)

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// sharedMemory returns an unnamed file, empty, that processes can map together.
+// sharedMemory returns an empty file that processes can map.
 func sharedMemory() (*os.File, error) {
 	f, err := os.CreateTemp("", "rouse-ranks-")
 	if err != nil {

@@ -17,42 +17,38 @@ import (
 // Place is where a worker runs.
 type Place string
 
-// Devices.
 const (
 	CPU  = "cpu"
 	CUDA = "cuda"
 )
 
-// Places.
 const (
-	Anywhere Place = ""        // inside for a small unsharded model, else in a process
-	Inside   Place = "inside"  // in this process: it starts faster, and dies with the engine
-	Apart    Place = "process" // in its own process, which can be killed and replaced
+	Anywhere Place = ""        // inside for a small unsharded model, else apart
+	Inside   Place = "inside"  // in this process: starts faster, dies with the engine
+	Apart    Place = "process" // in a process that can be killed and replaced
 )
 
-// small is the model file size up to which the worker runs inside: loading it is as fast as starting a process, and
-// ending one would free little memory.
+// Loading a file up to small takes no longer than starting a process, and ending one would free little.
 const small = 64 << 20
 
 // Options configure a worker.
 type Options struct {
 	Place Place
-	// Device is "cpu", the default, or "cuda". Python is the interpreter for "cuda"; "": python3.
+	// Device is CPU, the default, or CUDA. Python is CUDA's interpreter; "": python3.
 	Device string
 	Python string
-	// Shards is the number of processes that share one model; 0 means 1.
+	// Shards is the number of processes that share one model; 0: 1.
 	Shards int
-	// Load is the model to load.
-	Load Load
-	// Depth is the most batches sent ahead of their outputs; default 2.
+	Load   Load
+	// Depth is the most batches sent ahead of their outputs; 0: 2.
 	Depth int
-	// StepLimit is the longest time that a step may take; default 15 minutes.
+	// StepLimit is the longest that a step may take; 0: 15 minutes.
 	StepLimit time.Duration
-	// Log gets worker starts and ends, and their output; nil discards it.
+	// Log gets worker starts and ends, and their output; it may be nil.
 	Log *slog.Logger
 }
 
-// Validate returns an error if the options are invalid.
+// Validate returns an error for invalid options.
 func (o Options) Validate() error {
 	if o.Place != Anywhere && o.Place != Inside && o.Place != Apart {
 		return fmt.Errorf("worker %q: want %q, %q, or nothing", o.Place, Inside, Apart)
@@ -75,7 +71,7 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Open returns a supervisor for a worker. The options must be valid. Nothing runs before Start.
+// Open needs valid options. Nothing runs before Start.
 func Open(o Options) *Supervisor {
 	cfg := Config{Load: o.Load, Depth: o.Depth, StepLimit: o.StepLimit, Log: o.Log}
 	if o.inside() {
@@ -101,7 +97,6 @@ func Open(o Options) *Supervisor {
 	return New(cfg)
 }
 
-// launch starts one process per shard.
 func (o Options) launch(p Process) Launch {
 	if o.Shards > 1 {
 		return Group(o.Shards, p)
@@ -109,7 +104,6 @@ func (o Options) launch(p Process) Launch {
 	return p.Launch
 }
 
-// launchCUDA starts one Python worker per shard.
 func (o Options) launchCUDA(ctx context.Context) (Running, error) {
 	command, err := cudaCommand(o.Python)
 	if err != nil {
@@ -118,7 +112,7 @@ func (o Options) launchCUDA(ctx context.Context) (Running, error) {
 	return o.launch(Process{Command: command, Log: o.Log})(ctx)
 }
 
-// inside resolves Anywhere. If the file can't be accessed, the worker reports it.
+// inside leaves it to the worker to report a missing file.
 func (o Options) inside() bool {
 	if o.Place != Anywhere {
 		return o.Place == Inside
