@@ -12,7 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// In bytes.
 const (
 	maxAdapterName = 256
 	maxAdapterPath = 4096
@@ -34,8 +33,7 @@ type adapterRequest struct {
 	Path string `json:"lora_path"`
 }
 
-// loadAdapter answers POST /v1/load_lora_adapter once requests can use the adapter. It is for the operator, not for
-// clients.
+// loadAdapter answers once requests can use the adapter.
 func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) error {
 	var a adapterRequest
 	paid, err := s.read(w, r, &a)
@@ -61,7 +59,7 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) error {
 	return writeText(w, "Success: LoRA adapter '"+a.Name+"' added successfully.")
 }
 
-// unloadAdapter answers POST /v1/unload_lora_adapter once the last request that uses the adapter has ended.
+// unloadAdapter answers once the adapter's last request has ended.
 func (s *Server) unloadAdapter(w http.ResponseWriter, r *http.Request) error {
 	var a adapterRequest
 	paid, err := s.read(w, r, &a)

@@ -19,22 +19,18 @@ func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, map[string]string{"version": s.cfg.Version})
 }
 
-// load answers GET /load with the number of unfinished requests, as vLLM does.
+// load returns the number of unfinished requests, as vLLM does.
 func (s *Server) load(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, map[string]int{"server_load": s.engine.Stats().Open})
 }
 
-// isSleeping answers GET /is_sleeping: true until a wake has generated its token.
+// isSleeping is true until a wake has generated its token.
 func (s *Server) isSleeping(w http.ResponseWriter, _ *http.Request) error {
 	state := s.engine.Stats().State
 	return writeJSON(w, map[string]bool{"is_sleeping": state == engine.Asleep || state == engine.Waking})
 }
 
-// sleep answers POST /sleep?level=1
-// 2&mode=wait
-// abort
-// move
-// refuse once the model is asleep, with the number of conversation tokens it keeps. A client that leaves earlier
+// sleep answers once the model is asleep, with the number of conversation tokens it keeps. A client that leaves earlier
 // cancels the sleep.
 func (s *Server) sleep(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()

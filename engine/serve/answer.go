@@ -8,8 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// answer writes one request's events in an endpoint's format. It belongs to one goroutine. Each choice's events come in
-// order.
+// answer writes one request's events in an endpoint's format, for one goroutine. Each choice's events come in order.
 type answer interface {
 	// chunk appends an event's choice for a stream, or nothing.
 	chunk(dst []byte, ev *engine.Event, first bool) []byte
@@ -20,7 +19,6 @@ type answer interface {
 	object() (whole, chunk string)
 }
 
-// envelope is the JSON around the choices.
 type envelope struct {
 	id, model string
 	created   int64

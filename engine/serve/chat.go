@@ -153,10 +153,10 @@ type chatChoice struct {
 	collected
 	tools    *toolParser
 	thoughts *thoughtParser // nil: no reasoning, or harmony
-	harmony  *harmonyParser // nil: another format
+	harmony  *harmonyParser
 	calls    []toolCall
-	thought  []byte // reasoning
-	pondered int    // reasoning tokens
+	thought  []byte
+	pondered int
 }
 
 type toolCall struct {
@@ -186,7 +186,7 @@ func (a *chatAnswer) thoughts(t *thoughts, prompt string, continues bool, req *e
 	}
 }
 
-// nameCalls derives the calls' ids from the answer's id: a server that continues the answer gives the same ones.
+// nameCalls derives the calls' ids from the answer's: a server that continues it gives the same ones.
 func (a *chatAnswer) nameCalls(id string) {
 	for i := range a.choices {
 		if t := a.choices[i].tools; t != nil {
@@ -195,7 +195,6 @@ func (a *chatAnswer) nameCalls(id string) {
 	}
 }
 
-// parts splits an event's text into reasoning, text and calls.
 func (c *chatChoice) parts(ev *engine.Event) (thought string, parts []toolPart) {
 	token, text := ev.Token, ev.Text
 	if c.harmony != nil {
@@ -231,7 +230,6 @@ func (c *chatChoice) parts(ev *engine.Event) (thought string, parts []toolPart) 
 	return thought, parts
 }
 
-// ends sets the finish reason.
 func (c *chatChoice) ends(ev *engine.Event) {
 	if ev.Finish == engine.FinishStop && c.tools != nil && c.tools.calls > 0 {
 		ev.Finish = finishTools
@@ -275,7 +273,6 @@ func (a *chatAnswer) chunk(dst []byte, ev *engine.Event, first bool) []byte {
 	return appendFinish(dst, e.Finish, e.StopString)
 }
 
-// appendCallParts appends one entry for each call.
 func appendCallParts(dst []byte, parts []toolPart) []byte {
 	dst = append(dst, `"tool_calls":[`...)
 	for i := 0; i < len(parts); i++ {
@@ -347,7 +344,7 @@ func (a *chatAnswer) choice(dst []byte, index int) []byte {
 	return appendFinish(dst, c.finish, c.stop)
 }
 
-// pondered returns the number of reasoning tokens; thinks is false if the model does not reason.
+// pondered's tokens are those of reasoning.
 func (a *chatAnswer) pondered() (tokens int, thinks bool) {
 	for i := range a.choices {
 		tokens += a.choices[i].pondered

@@ -69,7 +69,7 @@ type textAnswer struct {
 	prompts  []textPrompt
 	choices  []collected
 
-	promptTop *int              // vLLM's prompt_logprobs
+	promptTop *int
 	scores    [][]sample.Choice // of each choice's prompt
 
 	offsets []int  // characters of each choice covered so far
@@ -178,8 +178,7 @@ func (a *textAnswer) appendLogprobs(dst []byte, index int, events []engine.Event
 	return append(dst, '}')
 }
 
-// appendTop appends an object from token texts to log probabilities. Of tokens with the same text it has the most
-// probable one.
+// appendTop appends an object from token texts to log probabilities: of equal texts the most probable.
 func (a *textAnswer) appendTop(dst []byte, e *entry) []byte {
 	if e.none {
 		return append(dst, `null`...)

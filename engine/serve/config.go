@@ -14,10 +14,10 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// Config configures a [Server]. The help of a field's flag describes it.
+// Config configures a [Server]; see the help of the flags.
 type Config struct {
 	Model string `flag:"model" help:"GGUF file, or \"pico\" for the model in this program (required)"`
-	// Names are the names of the model; the first one is listed.
+	// The first of Names is listed.
 	Names []string `flag:"name" help:"name that clients may use for the model; repeat for more (default: the file's name)"`
 	// Listen is as in [Listen]; "": 127.0.0.1:0.
 	Listen      string `flag:"listen" help:"loopback <address>: host:port, http://host:port or unix:/path; port 0 picks one"`
@@ -30,8 +30,7 @@ type Config struct {
 	// TileLimit bounds the files in TileDir, in bytes; 0: the worker's default.
 	TileDir   string `flag:"tile-dir" help:"<folder> of repacked weights (default: rouse/tiles in the user's cache)"`
 	TileLimit int64
-	// NoPrefix disables the prefix cache.
-	NoPrefix bool
+	NoPrefix  bool
 	// ConversationMemory is the most bytes of the prefix cache that a sleep of level 1 keeps; 0: none.
 	ConversationMemory int64
 	// ConversationLimit bounds the files of all models in ConversationFolder, in bytes; 0: no files.
@@ -49,14 +48,13 @@ type Config struct {
 	Sync               bool          `flag:"sync" help:"wait for the output of a step before the next one is made"`
 	ToolParser         string        `flag:"tool-call-parser" help:"how the model writes calls of tools: qwen3_coder, hermes, llama3_json, mistral, json, or auto for what its chat template shows"`
 	Pooling            string        `flag:"pooling" help:"vectors of /v1/embeddings are made by: mean, last or cls (default: as the model says, else last, of encoders mean)"`
-	// MaxBody bounds a request's body, in bytes; 0: 64 MiB, as in the proxies in front.
+	// MaxBody is in bytes; 0: 64 MiB, as in the proxies in front.
 	MaxBody int64
-	// DrainTimeout bounds how long requests continue after the server is told to end; 0: 30 seconds.
+	// DrainTimeout is for requests after the server is told to end; 0: 30 seconds.
 	DrainTimeout time.Duration
-	// WriteTimeout bounds each write to a client; 0: one minute.
+	// WriteTimeout is per write; 0: one minute.
 	WriteTimeout time.Duration
-	// Version is what GET /version returns; "": "dev".
-	Version string
+	Version      string
 	// Log may be nil.
 	Log *slog.Logger
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// conversations identifies the model's file as it is now: kept blocks belong to this version.
+// conversations identifies the model's file now: kept blocks belong to this version.
 func conversations(cfg Config) engine.Keep {
 	k := engine.Keep{Memory: cfg.ConversationMemory, Dir: cfg.ConversationFolder, Limit: cfg.ConversationLimit, Age: cfg.ConversationAge, Log: cfg.Log}
 	if cfg.Model == pico.Name {

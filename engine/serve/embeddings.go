@@ -30,10 +30,9 @@ type embeddingRequest struct {
 	Dimensions *int    `json:"dimensions"`
 	Normalize  *bool   `json:"normalize"`
 
-	pairs bool // inputs are pairs of texts for a model that ranks
+	pairs bool // pairs of texts for a model that ranks
 }
 
-// vectorOptions are common to embeddings, score and rerank.
 type vectorOptions struct {
 	Model    string  `json:"model"`
 	Pooling  *string `json:"pooling"`
@@ -126,7 +125,6 @@ func (s *Server) checkEmbedding(e *embeddingRequest) (engine.Pooling, error) {
 	return pooling, checkTurn(e.Priority, e.Salt)
 }
 
-// As in vLLM.
 const (
 	sideLeft  = "left"
 	sideRight = "right"
@@ -147,8 +145,8 @@ func (s *Server) cut(e *embeddingRequest) (int, error) {
 	return n, nil
 }
 
-// inputTokens returns the tokens of an input. A cut keeps the last tokens, as vLLM does, or the first ones with the
-// closing token, the default for encoders: their first token is special.
+// inputTokens cuts to the last tokens, as vLLM does, or for encoders to the first ones with the closing token: their
+// first token is special.
 func (s *Server) inputTokens(ctx context.Context, in textOrTokens, e *embeddingRequest) ([]int32, error) {
 	ids := in.tokens
 	if ids == nil {
@@ -204,7 +202,6 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request, requests []engine
 	}
 }
 
-// shape cuts a vector to the requested dimensions and normalizes it.
 func (e *embeddingRequest) shape(v []float32) []float32 {
 	v = append([]float32(nil), v[:min(or(e.Dimensions, len(v)), len(v))]...)
 	if !or(e.Normalize, true) {
@@ -224,7 +221,7 @@ func (e *embeddingRequest) shape(v []float32) []float32 {
 	return v
 }
 
-// appendVector appends numbers, or little-endian float32 in base64.
+// appendVector's encoding is base64 of little-endian float32.
 func appendVector(dst []byte, v []float32, encoded bool) []byte {
 	if encoded {
 		raw := make([]byte, 0, 4*len(v))

@@ -10,15 +10,14 @@ import (
 	"time"
 )
 
-// Error is a failure that a client sees: a status and OpenAI's body {"error":{"message","type","param","code"}}. If a
-// prompt is too long, the body has llama.cpp's n_prompt_tokens and n_ctx too.
+// Error is a failure with a status and OpenAI's body {"error":{"message","type","param","code"}}. For a prompt that is
+// too long the body has llama.cpp's n_prompt_tokens and n_ctx too.
 type Error struct {
-	Status     int
-	Message    string
-	Param      string        // the invalid field; "": null on the wire
-	Code       string        // for programs; "": null on the wire
-	RetryAfter time.Duration // 0: unspecified
-	// 0: not applicable.
+	Status                     int
+	Message                    string
+	Param                      string        // of the request; "": null on the wire
+	Code                       string        // "": null on the wire
+	RetryAfter                 time.Duration // 0: unspecified
 	Tokens, MaxTokens, Context int
 }
 
@@ -46,7 +45,7 @@ func badRequest(param, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// asError converts any error; unknown ones become a 500.
+// asError makes unknown errors a 500.
 func asError(err error) *Error {
 	var e *Error
 	var known interface {
@@ -106,15 +105,15 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]object{"error": {e.Message, kind, orNull(e.Param), orNull(e.Code), e.Tokens, e.MaxTokens, e.Context}})
 }
 
-// event returns the event that ends a stream.
+// event ends a stream.
 func (e *Error) event() []byte {
 	body, _ := e.MarshalJSON() // strings always marshal
 	return append(append([]byte("data: "), body...), '\n', '\n')
 }
 
-// writeError writes the answer. Nothing may have been written before.
+// Nothing may have been written before writeError.
 func writeError(w http.ResponseWriter, e *Error) {
-	body, _ := e.MarshalJSON() // strings always marshal
+	body, _ := e.MarshalJSON()
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Del("Content-Length")
@@ -126,8 +125,7 @@ func writeError(w http.ResponseWriter, e *Error) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// HeaderTurn carries a request's id. The answer repeats it: a client that reuses connections checks that the answer
-// belongs to its request.
+// HeaderTurn carries a request's id, which the answer repeats: a client that reuses connections checks it.
 const HeaderTurn = "X-Rouse-Turn"
 
 func inTurn(h http.Handler) http.Handler {

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// retryAfter is a constant: the engine does not decide on wakes, so it has no estimate.
+// retryAfter is constant: the engine does not decide on wakes.
 const retryAfter = time.Second
 
 func toError(err error) *Error {
@@ -38,7 +38,7 @@ func toError(err error) *Error {
 		return e
 	case errors.Is(err, engine.ErrAsleep), errors.Is(err, engine.ErrInterrupted):
 		return unavailable(codeAsleep, err)
-	case errors.Is(err, engine.ErrAdapterOther): // replaced meanwhile
+	case errors.Is(err, engine.ErrAdapterOther):
 		return anotherModel()
 	case errors.Is(err, engine.ErrFull), errors.Is(err, chat.ErrBusy):
 		return unavailable(codeBusy, err)
@@ -54,7 +54,7 @@ func toError(err error) *Error {
 	return asError(err)
 }
 
-// renamed returns err with its param named as, if it was named.
+// renamed changes err's param from named to as.
 func renamed(err error, named, as string) error {
 	if own, ok := errors.AsType[*Error](err); ok && own.Param == named {
 		e := *own

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// generate runs one call's requests and writes the answer. If it returns an error, it has written nothing.
+// generate runs one call's requests. If it returns an error, it has written nothing.
 func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e *envelope, requests []engine.Request) error {
 	state, err := s.streamState(r, o, requests)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e 
 	return err
 }
 
-// generation is one call. Its handler's goroutine owns it.
+// The handler's goroutine owns a generation.
 type generation struct {
 	server   *Server
 	envelope *envelope
@@ -64,7 +64,6 @@ type generation struct {
 	state         *state  // nil: not resumable
 }
 
-// next returns the next event; first: of its choice.
 func (g *generation) next() (ev engine.Event, first bool, err error) {
 	if ev, err = g.events.Next(); err != nil {
 		return ev, false, err
@@ -119,7 +118,7 @@ func (g *generation) collect(w http.ResponseWriter) error {
 	return nil
 }
 
-// send writes the answer as a stream of events. The status goes with the first one; a later failure is an event too.
+// send's status goes with the first event; a later failure is an event too.
 func (g *generation) send(w http.ResponseWriter) error {
 	ev, first, err := g.next()
 	if err != nil {
@@ -160,18 +159,17 @@ func (g *generation) send(w http.ResponseWriter) error {
 		frame = append(append(frame, head...), `],`...)
 		frame = append(appendUsage(frame, g.used()), "}\n\n"...)
 	}
-	_ = out.write(append(frame, "data: [DONE]\n\n"...)) // as above
+	_ = out.write(append(frame, "data: [DONE]\n\n"...))
 	return nil
 }
 
-// broken ends a stream after a failure: with an error event, or by closing the connection if another server can
-// continue it.
+// broken ends a stream with an error event, or by closing the connection if another server can continue it.
 func (g *generation) broken(out *events, err error) {
 	g.server.log.Warn("stream cut", "id", g.envelope.id, "error", err)
 	if g.state != nil && (errors.Is(err, engine.ErrStopped) || errors.Is(err, engine.ErrInterrupted)) {
 		panic(http.ErrAbortHandler)
 	}
-	_ = out.write(toError(err).event()) // the client may have left
+	_ = out.write(toError(err).event())
 }
 
 func (g *generation) closeChunk(frame []byte, choice int) []byte {

@@ -9,7 +9,7 @@ import (
 )
 
 // harmony is the format of gpt-oss's answers: messages on channels. Those on analysis are reasoning, those to
-// functions.NAME are calls, others are text. Its marks are control tokens, so text can't be taken for one.
+// functions.NAME are calls, others are text. Its marks are control tokens.
 //
 //	<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…<|return|>
 //	<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>
@@ -29,7 +29,7 @@ func newHarmony(template string, tok *tokenizer.Tokenizer) *harmony {
 	return h
 }
 
-// on returns the form of a message, without its end.
+// on leaves out the message's end.
 func (h *harmony) on(header, body constrain.Form) constrain.Form {
 	return constrain.Sequence(constrain.Token(h.channel), header, constrain.Token(h.message), body)
 }
@@ -38,7 +38,6 @@ func (h *harmony) call(name string, arguments constrain.Form) constrain.Form {
 	return h.on(constrain.Sequence(constrain.Text("commentary to=functions."+name+" "), constrain.Token(h.constrain), constrain.Text("json")), arguments)
 }
 
-// final constrains the text on the channel final.
 func (h *harmony) final(w constraint) *constraint {
 	form := w.form
 	w.form = func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
@@ -81,7 +80,7 @@ const (
 	harmonyDropped
 )
 
-// parser returns a parser of one answer. It begins in a message's header, or in a text that it continues.
+// An answer begins in a message's header, or in a text that it continues.
 func (h *harmony) parser(continues bool) *harmonyParser {
 	p := &harmonyParser{of: h}
 	if continues {
@@ -90,7 +89,7 @@ func (h *harmony) parser(continues bool) *harmonyParser {
 	return p
 }
 
-// write takes the next token and its text. tools numbers and names calls; nil: they are text.
+// write takes the next token and its text. Without tools calls are text.
 func (p *harmonyParser) write(token int32, text string, tools *toolParser) (thought string, parts []toolPart) {
 	switch h := p.of; token {
 	case h.start, h.end:
@@ -119,7 +118,6 @@ func (p *harmonyParser) write(token int32, text string, tools *toolParser) (thou
 	return "", parts
 }
 
-// begin handles the end of a header.
 func (p *harmonyParser) begin(tools *toolParser) []toolPart {
 	var channel, name string
 	words := strings.Fields(p.header.String())

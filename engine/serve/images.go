@@ -31,7 +31,7 @@ const (
 	pixelBytes    = 20
 )
 
-// Around an image's tokens, each with line breaks (Gemma3Processor of transformers).
+// Around an image's tokens (Gemma3Processor of transformers).
 const (
 	imageBegin = "<start_of_image>"
 	imageEnd   = "<end_of_image>"
@@ -40,18 +40,17 @@ const (
 type imagePart struct {
 	part int             // index among the message's parts
 	at   int             // offset in the message's text
-	data json.RawMessage // the field image_url
+	data json.RawMessage // image_url
 }
 
 type pictures struct {
 	reads  bool
-	mark   string // stands for an image in the text, before its number; random, so no client can write it
+	mark   string // random, so no client can write it
 	images []imagePart
 }
 
 func (p *pictures) marked(i int) string { return p.mark + strconv.Itoa(i) + "]" }
 
-// pictured returns a message's text with marks for images.
 func (p *pictures) pictured(m *message) (string, error) {
 	c := &m.Content
 	if len(c.images) == 0 {
@@ -77,7 +76,6 @@ func (p *pictures) pictured(m *message) (string, error) {
 	return text.String() + c.text[at:], nil
 }
 
-// place replaces the marks in a rendered prompt by image tokens.
 func (p *pictures) place(text string) (string, error) {
 	var out strings.Builder
 	for i := range p.images {
@@ -99,7 +97,6 @@ func misplaced() error {
 	return badRequest("messages", "the model's chat template does not keep the images, or not in their order: send texts only")
 }
 
-// imageTokens returns false if the vocabulary lacks one.
 func (s *Server) imageTokens() (begin, end int32, ok bool) {
 	tok := s.engine.Tokenizer()
 	b, e := tok.Encode(imageBegin, true), tok.Encode(imageEnd, true)
@@ -109,8 +106,8 @@ func (s *Server) imageTokens() (begin, end int32, ok bool) {
 	return b[0], e[0], true
 }
 
-// expand makes room for each image's tokens and returns where. They are never read; begin is in the prompt anyway, so
-// it changes no penalty.
+// expand makes room for each image's tokens and returns where. They are never read; begin is in the prompt anyway and
+// changes no penalty.
 func (s *Server) expand(p *pictures, ids []int32) (out []int32, at []int, err error) {
 	if len(p.images) == 0 {
 		return ids, nil, nil
@@ -199,7 +196,7 @@ func (x *imagePart) decode(ctx context.Context, paid *inbound.Body, size int) ([
 	return resample(across, img.Bounds().Dy(), size), nil
 }
 
-// colours returns red, green and blue. A PNG's transparency is dropped.
+// colours drops a PNG's transparency.
 func colours(img image.Image) []byte {
 	b := img.Bounds()
 	n, known := img.(*image.NRGBA)
@@ -217,8 +214,8 @@ func colours(img image.Image) []byte {
 	return out
 }
 
-// resample returns rows of w pixels as columns of size pixels: called twice it resizes an image. It is Pillow's
-// bilinear filter with its rounding: a triangle of two pixels of the smaller image, weights in 22 bits.
+// resample returns rows of w pixels as columns of size pixels; two calls resize an image. It is Pillow's bilinear
+// filter with its rounding: a triangle of two pixels of the smaller image, weights in 22 bits.
 func resample(src []byte, w, size int) []byte {
 	const bits = 22
 	h := len(src) / 3 / w

@@ -6,7 +6,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Invalid UTF-8 becomes U+FFFD.
 func appendString(dst []byte, s string) []byte {
 	dst, _ = jsontext.AppendQuote(dst, s) // invalid UTF-8 only
 	return dst
@@ -20,7 +19,7 @@ func comma(dst []byte) []byte {
 	return append(dst, ',')
 }
 
-// minLogprob replaces -Inf, which JSON lacks, as in vLLM.
+// minLogprob stands for -Inf, as in vLLM.
 const minLogprob = -9999
 
 func appendLogprob(dst []byte, p float32) []byte {

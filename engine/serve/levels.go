@@ -78,10 +78,10 @@ func (c *engineCollector) Collect(ch chan<- prometheus.Metric) {
 		strconv.Itoa(c.blockSize), strconv.Itoa(s.BlocksTotal), strconv.FormatBool(c.prefix))
 }
 
-// adapterUse counts the requests of each adapter for vllm:lora_requests_info, by which gateways choose a server.
+// adapterUse is vllm:lora_requests_info, by which gateways choose a server.
 type adapterUse struct {
 	desc *prometheus.Desc
-	most string // most adapters at once
+	most string // at once
 
 	// mu guards what follows.
 	mu      sync.Mutex
@@ -99,7 +99,7 @@ func newAdapterUse(labels prometheus.Labels, most int) *adapterUse {
 	}
 }
 
-// add ignores "", the base model.
+// add ignores the base model.
 func (u *adapterUse) add(name string, waiting, running int) {
 	if name == "" {
 		return

@@ -14,7 +14,7 @@ import (
 const maxSocketPath = 107
 
 // Listen opens addr: "unix:/path" (mode 0600; a stale socket is replaced) or "HOST:PORT", optionally with http://, of a
-// loopback host: anyone who can connect may use the administrative paths. It returns the address for clients.
+// loopback host, and returns the address for clients.
 func Listen(addr string) (net.Listener, string, error) {
 	if path, unix := strings.CutPrefix(addr, "unix:"); unix {
 		l, err := listenUnix(path)
@@ -65,7 +65,7 @@ func listenUnix(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// removeStale removes a socket that a dead process left.
+// removeStale removes a dead process's socket.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

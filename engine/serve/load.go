@@ -12,7 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// loaded is what the engine needs of a model outside the worker.
 type loaded struct {
 	tok      *tokenizer.Tokenizer
 	template *chat.Template
@@ -30,8 +29,7 @@ func (e *ModelError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *ModelError) Unwrap() error { return e.Err }
 
-// load reads the configured model's vocabulary; the worker opens the file itself. Faults of the file are a
-// [ModelError].
+// load leaves the weights to the worker. Faults of the file are a [ModelError].
 func load(cfg Config) (*loaded, error) {
 	if cfg.Model == pico.Name {
 		f, err := gguf.Parse(pico.GGUF())
@@ -69,8 +67,8 @@ func checkProjector(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Check returns a [ModelError] if the engine can't serve a model file. It reads no weights. template: the file has its
-// own chat template.
+// Check returns a [ModelError] if the engine can't serve a model file, without reading weights. template: it has its
+// own.
 func Check(path string) (template bool, err error) {
 	f, err := gguf.Open(path)
 	if err != nil {
@@ -87,7 +85,7 @@ func Check(path string) (template bool, err error) {
 	return source != "", nil
 }
 
-// unusable reports whether the file is why a worker can't load a model.
+// unusable: the file is why a worker can't load the model.
 func unusable(path string) bool {
 	f, err := gguf.Open(path)
 	if err != nil {

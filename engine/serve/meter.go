@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// meter measures one call. Its handler's goroutine owns it.
+// The handler's goroutine owns a meter.
 type meter struct {
 	metrics  *metrics
 	adapter  string
@@ -18,13 +18,11 @@ type meter struct {
 	of       map[int]*timing
 }
 
-// timing is of one sequence.
 type timing struct {
 	first, last time.Time
 	tokens      int
 }
 
-// The requests have one adapter.
 func (m *metrics) meter(requests []engine.Request) *meter {
 	adapter := requests[0].Adapter
 	m.adapters.add(adapter, 1, 0)
@@ -70,7 +68,7 @@ func (m *meter) finish(t *timing, reason engine.Finish, now time.Time) {
 	}
 }
 
-// vector counts a vector, which is not a token.
+// vector is not a token.
 func (m *meter) vector() {
 	if len(m.of) == 0 {
 		m.metrics.adapters.add(m.adapter, -1, 1)

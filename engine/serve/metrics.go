@@ -11,13 +11,13 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// vLLM's names stand for what vLLM has too: gateways and dashboards know them.
+// vLLM's names: gateways and dashboards know them.
 const (
 	vllm = "vllm:"
 	ours = "rouse_engine_"
 )
 
-// In seconds: vLLM's, with finer ones for small models.
+// In seconds: vLLM's, and finer ones for small models.
 var (
 	firstTokenBuckets = []float64{.001, .0025, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160}
 	nextTokenBuckets  = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5}
@@ -32,7 +32,7 @@ type metrics struct {
 	nextToken        prometheus.Histogram
 	request          prometheus.Histogram
 	decode           prometheus.Histogram // from the first token to the last
-	perToken         prometheus.Histogram // mean time between a request's tokens
+	perToken         prometheus.Histogram // mean between a request's tokens
 	outputToken      prometheus.Histogram // nextToken under the model server protocol's name
 	prefillToken     prometheus.Histogram // to the first token, per prompt token
 	promptTokens     prometheus.Histogram
@@ -41,7 +41,7 @@ type metrics struct {
 	adapters         *adapterUse
 }
 
-// DescribeMetrics registers the metrics of a [Server], for reference documentation.
+// DescribeMetrics registers the metrics of a [Server].
 func DescribeMetrics(r prometheus.Registerer) error {
 	for _, c := range newMetrics(func() engine.Stats { return engine.Stats{} }, metricsConfig{}).all {
 		if err := r.Register(c); err != nil {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 )
 
-// modelCard is OpenAI's, with vLLM's additions.
 type modelCard struct {
 	ID          string   `json:"id"`
 	Object      string   `json:"object"`
@@ -24,7 +23,7 @@ func (s *Server) card(name string) modelCard {
 	}
 }
 
-// cards returns the model's names, then its adapters.
+// cards are of the model's names, then its adapters.
 func (s *Server) cards() (cards []modelCard) {
 	for _, n := range s.cfg.Names {
 		cards = append(cards, s.card(n))
@@ -63,6 +62,6 @@ func writeJSON(w http.ResponseWriter, v any) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(body, '\n')) // the client may have left
+	_, _ = w.Write(append(body, '\n'))
 	return nil
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// read parses a request's body into v. Until the caller releases the returned body, v's memory is charged to the
-// client.
+// read parses a request's body into v, whose memory is charged to the client until the returned body is released.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) (*inbound.Body, error) {
 	body, err := s.door.Read(w, r, client(r))
 	if err != nil {
@@ -38,7 +37,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) (*inbound.B
 	return body, nil
 }
 
-// readFor reads the body of a request for the model that named points to after parsing.
+// named points to the model's name after parsing.
 func (s *Server) readFor(w http.ResponseWriter, r *http.Request, v any, named *string) (paid *inbound.Body, model, adapter string, err error) {
 	if paid, err = s.read(w, r, v); err != nil {
 		return nil, "", "", err
@@ -49,7 +48,6 @@ func (s *Server) readFor(w http.ResponseWriter, r *http.Request, v any, named *s
 	return paid, model, adapter, err
 }
 
-// client returns whom a request's memory is charged to.
 func client(r *http.Request) string {
 	if name := tenant(r); name != "" {
 		return name
@@ -58,7 +56,7 @@ func client(r *http.Request) string {
 	return host
 }
 
-// valueBytes is about the memory of a parsed JSON value, of the largest of our types, without a string's bytes.
+// valueBytes is about a parsed JSON value, of our largest type, without a string's bytes.
 const valueBytes, tokenBytes = 128, 4
 
 // maxWeight is two million values, or sixty million token ids.
@@ -68,8 +66,7 @@ func payTokens(ctx context.Context, paid *inbound.Body, ids []int32) error {
 	return paid.Take(ctx, int64(tokenBytes*cap(ids)))
 }
 
-// weigh estimates the memory of parsed JSON without the bytes of strings: an object of two bytes may become a message
-// of a hundred.
+// weigh leaves out strings' bytes: an object of two bytes may become a message of a hundred.
 func weigh(body []byte) (weight int64) {
 	for i := 0; i < len(body); i++ {
 		switch body[i] {
@@ -89,8 +86,8 @@ func weigh(body []byte) (weight int64) {
 	return weight
 }
 
-// parse decodes a JSON object into v and ignores unknown fields. It rejects fields that occur twice or in another case:
-// a proxy may read them otherwise. Every error is a 400 [*Error], whose Param is the field's path.
+// parse ignores unknown fields. It rejects fields that occur twice or in another case: a proxy may read them otherwise.
+// Every error is a 400 [*Error], whose Param is the field's path.
 func parse(body []byte, v any) error {
 	if len(body) == 0 {
 		return badRequest("", "the body is empty: want a JSON object")
@@ -130,7 +127,6 @@ func wrongTypeError(e *json.UnmarshalTypeError) error {
 	if e.Field == "" {
 		return badRequest("", "the body is a JSON %s: want an object", e.Value)
 	}
-	// Clients do not know embedded structs.
 	field := e.Field
 	for _, embedded := range []string{"options.", "prompt.", "structure.", "elsewhere.", "vectorOptions."} {
 		field = strings.TrimPrefix(field, embedded)
@@ -138,7 +134,6 @@ func wrongTypeError(e *json.UnmarshalTypeError) error {
 	return badRequest(field, "%s is a JSON %s: want %s", field, e.Value, wanted(e.Type))
 }
 
-// wanted names a type for clients.
 func wanted(t reflect.Type) string {
 	if w, ok := reflect.TypeAssert[interface{ wants() string }](reflect.Zero(t)); ok {
 		return w.wants()
@@ -176,7 +171,7 @@ func kindOf(data []byte) string {
 	return "number"
 }
 
-// mismatch returns a union type's error. The decoder adds the field's path.
+// mismatch leaves the field's path to the decoder.
 func mismatch[T any](data []byte) error {
 	return &json.UnmarshalTypeError{Value: kindOf(data), Type: reflect.TypeFor[T]()}
 }
@@ -203,7 +198,6 @@ func (l *stringList) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// content is a message's text and images.
 type content struct {
 	text   string
 	images []imagePart
@@ -211,7 +205,7 @@ type content struct {
 
 func (content) wants() string { return "a string or an array of text parts" }
 
-// UnmarshalJSON implements json.Unmarshaler. Parts are joined by a line feed, as in other servers.
+// UnmarshalJSON joins parts by a line feed, as other servers do.
 func (c *content) UnmarshalJSON(data []byte) error {
 	switch kindOf(data) {
 	case "null":
@@ -310,7 +304,6 @@ func (p *prompts) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// itemKind returns the JSON type of an array's first item, or "".
 func itemKind(data []byte) string {
 	items, isArray := bytes.CutPrefix(data, []byte{'['})
 	items = bytes.TrimLeft(items, " \t\r\n")
@@ -328,7 +321,6 @@ func unsupported(param, what string) error {
 	return badRequest(param, "%s: this engine does not support it; leave %s out", what, param)
 }
 
-// In bytes.
 const maxQuoted = 100
 
 func quote(s string) string {

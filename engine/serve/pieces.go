@@ -7,7 +7,6 @@ import (
 	"unicode/utf8"
 )
 
-// timed writes to a client that may not read.
 type timed struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -28,12 +27,12 @@ func (t *timed) write(data []byte) error {
 
 // close removes the deadline: the connection may carry another request.
 func (t *timed) close() {
-	_ = t.control.SetWriteDeadline(time.Time{}) // fails where write has failed
+	_ = t.control.SetWriteDeadline(time.Time{})
 }
 
 const pieceBytes = 32 << 10
 
-// pieces writes a long JSON answer with one piece in memory. Append to buf, call more after each part, and end at last.
+// pieces writes a long JSON answer. Append to buf, call more after each part, and end at last.
 type pieces struct {
 	timed
 	buf  []byte
@@ -45,7 +44,7 @@ func (s *Server) pieces(w http.ResponseWriter) *pieces {
 	return &pieces{timed: newTimed(w, s.cfg.WriteTimeout), buf: make([]byte, 0, 1024)}
 }
 
-// more writes a full buffer, and reports whether the client still reads.
+// more reports whether the client still reads.
 func (p *pieces) more() bool {
 	if len(p.buf) >= pieceBytes {
 		p.send()
@@ -74,7 +73,7 @@ func (p *pieces) list(name string, ids []int32, item func(dst []byte, id int32) 
 	p.buf = append(p.buf, ']')
 }
 
-// text appends a JSON string of parts. A character may be cut between parts; invalid UTF-8 becomes U+FFFD.
+// text's parts may cut characters. Invalid UTF-8 becomes U+FFFD.
 func (p *pieces) text(parts func(yield func(string) bool)) {
 	p.buf = append(p.buf, '"')
 	var held []byte
@@ -99,7 +98,7 @@ func (p *pieces) inside(s string) {
 	p.buf = append(p.buf[:n], p.buf[n+1:len(p.buf)-1]...)
 }
 
-// wholeRunes returns the length of b without an incomplete character at the end.
+// wholeRunes leaves out an incomplete character at the end.
 func wholeRunes(b []byte) int {
 	for n := len(b) - 1; n >= max(0, len(b)-utf8.UTFMax); n-- {
 		if utf8.RuneStart(b[n]) {

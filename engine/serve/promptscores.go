@@ -6,8 +6,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// promptScores are in vLLM's format: null for the first token, then an object from token ids to {"logprob", "rank",
-// "decoded_token"} for each. Only the most probable tokens have a rank.
+// promptScores are vLLM's: null for the first token, then objects from token ids to {"logprob", "rank",
+// "decoded_token"}. Only the most probable have a rank.
 type promptScores struct {
 	words  words
 	top    int
@@ -39,7 +39,6 @@ func (p *promptScores) append(dst []byte) []byte {
 	return append(dst, ']')
 }
 
-// Rank 0: unknown.
 func (p *promptScores) entry(dst []byte, t sample.Alternative, rank int) []byte {
 	dst = appendString(dst, strconv.Itoa(int(t.Token)))
 	dst = appendLogprob(append(dst, `:{"logprob":`...), t.Logprob)

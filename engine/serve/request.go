@@ -13,7 +13,7 @@ import (
 // In bytes.
 const maxSalt = 256
 
-// options are common to chat and text completions. nil: absent or null.
+// In options nil is absent or null.
 type options struct {
 	Model string `json:"model"`
 
@@ -66,7 +66,7 @@ type chatRequest struct {
 	FunctionCall json.RawMessage `json:"function_call"`
 }
 
-// elsewhere has OpenAI's fields for what this engine lacks.
+// elsewhere is what this engine lacks.
 type elsewhere struct {
 	Modalities []string        `json:"modalities"`
 	Audio      json.RawMessage `json:"audio"`
@@ -94,13 +94,13 @@ func (e *elsewhere) refuse() error {
 	return nil
 }
 
-// prompt is the part of a chat request that /tokenize reads too.
+// prompt is read by /tokenize too.
 type prompt struct {
 	Messages            []message                  `json:"messages"`
 	Tools               json.RawMessage            `json:"tools"`
 	AddGenerationPrompt *bool                      `json:"add_generation_prompt"`
 	TemplateArgs        map[string]json.RawMessage `json:"chat_template_kwargs"`
-	// Continue makes the answer continue the last message, the assistant's (vLLM's field).
+	// Continue continues the last message, the assistant's (vLLM's field).
 	Continue bool `json:"continue_final_message"`
 
 	pictures
@@ -138,7 +138,6 @@ func or[T any](p *T, fallback T) T {
 	return *p
 }
 
-// request leaves out the prompt and log probabilities.
 func (o *options) request() (engine.Request, error) {
 	d := sample.Default()
 	r := engine.Request{
@@ -199,7 +198,6 @@ func (o *options) includeUsage() bool { return o.StreamOptions != nil && o.Strea
 
 func (o *options) continuousUsage() bool { return o.includeUsage() && o.StreamOptions.Continuous }
 
-// request leaves out the prompt.
 func (c *chatRequest) request() (engine.Request, error) {
 	r, err := c.options.request()
 	if err != nil {
@@ -215,7 +213,6 @@ func (c *chatRequest) request() (engine.Request, error) {
 	return r, scorePrompt(&r, c.PromptLogprobs, c.Stream)
 }
 
-// request leaves out the prompt.
 func (c *completionRequest) request() (engine.Request, error) {
 	o := c.options
 	nothing := c.Echo && o.MaxTokens != nil && *o.MaxTokens == 0 // only the prompt is wanted
@@ -240,7 +237,6 @@ func (c *completionRequest) request() (engine.Request, error) {
 	return r, scorePrompt(&r, c.PromptLogprobs, c.Stream)
 }
 
-// scorePrompt requests vLLM's prompt_logprobs.
 func scorePrompt(r *engine.Request, top *int, stream bool) error {
 	if top == nil {
 		return nil
@@ -256,7 +252,6 @@ func scorePrompt(r *engine.Request, top *int, stream bool) error {
 	return nil
 }
 
-// turns returns the messages for the template.
 func (p *prompt) turns() ([]chat.Message, error) {
 	if len(p.Messages) == 0 {
 		return nil, badRequest("messages", "messages is missing or empty: want at least one message")

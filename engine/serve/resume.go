@@ -15,19 +15,18 @@ import (
 
 // A stream that its server cuts can continue on another one, if the proxy sends stateHeader:
 //
-//  1. The header is stateNew. Each event has a comment before it, in the same write: stateComment and a piece of the
-//     stream's state. The proxy keeps the pieces of whole events and drops the comments.
+//  1. The header is stateNew. Each event has a comment before it, in the same write: stateComment and a piece of
+//     state. The proxy keeps the pieces of whole events and drops the comments.
 //  2. The stream is cut. The proxy sends the request to another server, with all pieces in the header, in order,
 //     separated by semicolons.
-//  3. That server treats their tokens as generated, sends no events for them, and continues text, grammar, stop
-//     strings, calls and thoughts.
+//  3. That server treats their tokens as generated, sends no events for them, and continues.
 
-// A piece has its event's tokens, separated by commas. The first piece begins with the stream's id, time, seed, number
-// of cached prompt tokens, and mark of model and prompt, each with a colon. A server whose mark differs rejects the
-// state; a chat template may contain the date. The event with the usage has usagePiece.
+// A piece has its event's tokens, separated by commas. The first one begins with the stream's id, time, seed, number of
+// cached prompt tokens, and mark of model and prompt, each with a colon. A server whose mark differs rejects the state.
+// The event with the usage has usagePiece.
 //
-// With replayPrefix before the pieces, known events are sent again, for a proxy that converts all of them. With
-// scoresPrefix before everything, each token is followed by its log probabilities (see appendScores).
+// With replayPrefix before the pieces, known events are sent again. With scoresPrefix before everything, each token is
+// followed by its log probabilities (see appendScores).
 //
 // Of several texts, each piece begins with the text's index and an equals sign; in the first piece of each prompt's
 // first text, that prompt's cached tokens and a slash follow.
@@ -49,19 +48,19 @@ type state struct {
 	texts   []known
 	scored  bool // pieces have log probabilities
 	resumed bool // continues a stream of another server
-	usage   bool // the usage was sent
-	begun   bool // the first piece was sent
+	usage   bool
+	begun   bool // of the first piece
 }
 
 type known struct {
 	made    []sample.Choice // by another server
-	cached  int             // tokens of its prompt, in a prompt's first text
-	seen    int             // events
+	cached  int             // of its prompt, in a prompt's first text
+	seen    int
 	skip    int             // events sent before
 	pending []sample.Choice // since the last event sent
 	begun   bool            // its first piece was sent
 
-	replayed bool // sent again
+	replayed bool
 }
 
 func (s *Server) streamState(r *http.Request, o *options, requests []engine.Request) (*state, error) {
@@ -100,7 +99,6 @@ func (s *Server) streamState(r *http.Request, o *options, requests []engine.Requ
 	return known, nil
 }
 
-// of reports whether the state fits the requests.
 func (s *state) of(requests []engine.Request) bool {
 	text := 0
 	for i := range requests {
@@ -122,8 +120,8 @@ func anotherModel() *Error {
 	return errorf(http.StatusBadRequest, codeStreamCut, "the answer was cut, and this server has another model: ask again")
 }
 
-// markFor returns the mark of the model and the adapter, and pins the requests to the adapter's digest. ok is false if
-// the adapter's contents are unknown: its streams can't continue.
+// markFor marks the model and the adapter, and pins the requests to the adapter's digest. ok is false if that is
+// unknown.
 func (s *Server) markFor(requests []engine.Request) (mark string, ok bool) {
 	if len(requests[0].Images) > 0 { // the projector may differ
 		return "", false
@@ -168,7 +166,6 @@ func (s *state) replay() {
 	}
 }
 
-// parseState reads a header for texts texts.
 func parseState(text string, texts int, scored bool) (s *state, ok bool) {
 	head := strings.SplitN(text, ":", 6)
 	if len(head) != 6 || head[0] == "" || len(head[0]) > 64 || strings.ContainsFunc(head[0], strange) {
@@ -235,7 +232,7 @@ func (s *state) piece(piece string) bool {
 	return true
 }
 
-// begin copies the stream's state into the requests, or draws it. Each prompt gets another seed.
+// begin copies the state into the requests, or draws it. Each prompt gets another seed.
 func (s *state) begin(e *envelope, requests []engine.Request) {
 	if s.resumed {
 		e.id, e.created = s.id, s.created
@@ -269,7 +266,7 @@ func seedOf(first int64, i int) *int64 {
 	return &seed
 }
 
-// cached returns the cached tokens of the prompt when its first text began; now is what the first event reports.
+// cached returns the prompt's cached tokens when its first text began; now is the first event's.
 func (s *state) cached(text, now int) int {
 	k := &s.texts[text]
 	if !s.resumed || !k.begun && !k.replayed {
@@ -286,7 +283,7 @@ func (k *known) tokens() []int32 {
 	return tokens
 }
 
-// add records an event, with the log probabilities it was first sent with. replayed: it was sent before.
+// add restores the log probabilities that an event was first sent with.
 func (s *state) add(ev *engine.Event) (replayed bool) {
 	k := &s.texts[ev.Index]
 	if s.scored && k.seen < len(k.made) {
@@ -299,7 +296,7 @@ func (s *state) add(ev *engine.Event) (replayed bool) {
 	return false
 }
 
-// line appends the comment before an event; first: of the prompt's first text.
+// first: the text is its prompt's first.
 func (s *state) line(dst []byte, text int, first bool) []byte {
 	k := &s.texts[text]
 	dst = append(dst, stateComment...)
@@ -334,7 +331,6 @@ func (s *state) line(dst []byte, text int, first bool) []byte {
 	return append(dst, '\n')
 }
 
-// sent records that line's event was sent.
 func (s *state) sent(text int) {
 	k := &s.texts[text]
 	s.begun, k.begun, k.pending = true, true, k.pending[:0]

@@ -18,11 +18,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// lastGasp is the time for the current step to end, and for handlers to tell their clients.
+// lastGasp is for the current step to end, and for handlers to tell their clients.
 const lastGasp = 5 * time.Second
 
 // Run loads the model, generates a token, listens, and writes "listening on " and the address to stdout. Once ctx ends
-// it accepts no connections, lets requests finish for cfg.DrainTimeout, ends the others with an error, and returns nil.
+// it drains for cfg.DrainTimeout, ends other requests with an error, and returns nil.
 func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -69,7 +69,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 	s := NewServer(e, m.template, cfg)
 	s.about, s.mark = m.about, m.mark
 	if e.Model().Image.Size > 0 {
-		s.about.Can = append(s.about.Can, "vision") // Ollama's word
+		s.about.Can = append(s.about.Can, "vision")
 	}
 	err = announceAndServe(ctx, cfg, e, s, stop, stdout, loadTime)
 	stop()
@@ -100,8 +100,8 @@ func announceAndServe(ctx context.Context, cfg Config, e *engine.Engine, s *Serv
 	return Serve(ctx, l, s, stop)
 }
 
-// Serve serves on l until ctx ends, then drains like [Run]. It calls stop, which ends the engine, if the drain takes
-// too long.
+// Serve serves on l until ctx ends, then drains like [Run]. It calls stop, which ends the engine, if that takes too
+// long.
 func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
 	server := inbound.NewServer(&http.Server{
 		Handler:           inTurn(s),

@@ -9,10 +9,10 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// scoreMark separates a token, its log probability, and alternating ids and log probabilities of its alternatives.
+// scoreMark separates a token, its log probability, and its alternatives' ids and log probabilities.
 const scoreMark = "*"
 
-// appendScores is bit-exact: another server's events are equal bytes.
+// appendScores is bit-exact: another server sends equal bytes.
 func appendScores(dst []byte, c *sample.Choice) []byte {
 	dst = appendBits(dst, c.Logprob)
 	for _, t := range c.Top {

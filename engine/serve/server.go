@@ -34,13 +34,13 @@ type Server struct {
 	mark       string // of the model, for resumed streams
 	log        *slog.Logger
 	handler    http.Handler
-	logDamaged func() // once
+	logDamaged func()
 }
 
 // NewServer returns a server of an engine, whose Run may start later.
 func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	atOnce := e.Seats() // each sequence may have its own
+	atOnce := e.Seats()
 	if cfg.MaxAdapters > 0 {
 		atOnce = min(atOnce, cfg.MaxAdapters)
 	}
@@ -50,7 +50,7 @@ func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 		toolFormat: newToolFormat(cfg.ToolParser, t.Source(), e.Tokenizer(), newHarmony(t.Source(), e.Tokenizer())),
 	}
 	s.thoughts = newThoughts(t.Source(), e.Tokenizer())
-	if t.Source() == chat.ChatML && !slices.Contains(e.Tokenizer().Ends(), "<|im_end|>") { // not a chat model: it would write further turns
+	if t.Source() == chat.ChatML && !slices.Contains(e.Tokenizer().Ends(), "<|im_end|>") { // not a chat model
 		s.stops = []string{"<|im_end|>", "<|im_start|>"}
 	}
 	s.logDamaged = sync.OnceFunc(func() { s.log.Error("the model is damaged: its output is not a number", "model", cfg.Model) })
@@ -149,17 +149,16 @@ func (s *Server) modelName(name string) (model, adapter string, err error) {
 			return name, name, nil
 		}
 	}
-	// It does not name adapters: not every client may know them.
+	// Not every client may know the adapters.
 	e := errorf(http.StatusNotFound, codeModelNotFound, "the model %s does not exist here: GET /v1/models lists what does", quote(name))
 	e.Param = "model"
 	return "", "", e
 }
 
 const (
-	// tenantHeader names the request's tenant; the proxy in front sets it.
+	// tenantHeader is set by the proxy in front.
 	tenantHeader = "X-Rouse-Tenant"
-	// usageHeader tells that proxy the prompt's tokens, the cached ones, and the generated ones of a request that
-	// failed.
+	// usageHeader tells it the tokens of the prompt, the cached and the generated ones of a request that failed.
 	usageHeader = "X-Rouse-Usage"
 )
 

@@ -12,14 +12,13 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// about is Ollama's description of a model. It is read with the vocabulary, so it is of the running model even if the
-// file changes.
+// about is Ollama's description of a model. It is read with the vocabulary: the file may change.
 type about struct {
 	License  string         `json:"license,omitempty"`
 	Params   string         `json:"parameters"` // one a line, as in a Modelfile
 	Template string         `json:"template"`
 	Details  details        `json:"details"`
-	Info     map[string]any `json:"model_info"` // lists, such as the vocabulary, are null
+	Info     map[string]any `json:"model_info"` // lists are null
 	Tensors  []tensor       `json:"tensors"`
 	Can      []string       `json:"capabilities"`
 	Size     int64          `json:"size"`        // of the file; Ollama has it in lists only
@@ -41,7 +40,6 @@ type tensor struct {
 	Shape []int  `json:"shape"`
 }
 
-// template is the one in use.
 func describe(f *gguf.File, c model.Config, template string) *about {
 	a := &about{Info: map[string]any{}, Template: template, Tensors: []tensor{}, Size: f.Size()}
 	a.License, _ = f.String("general.license")
@@ -72,7 +70,7 @@ func describe(f *gguf.File, c model.Config, template string) *about {
 	case embeds:
 		a.Can = []string{"embedding"}
 	}
-	if strings.Contains(template, "tools") { // others drop tools
+	if strings.Contains(template, "tools") {
 		a.Can = append(a.Can, "tools")
 	}
 	if strings.Contains(template, endThought) || strings.Contains(template, "<|channel|>analysis") {
@@ -108,7 +106,7 @@ func metadata(f *gguf.File, key string) any {
 	return nil // negative, which no known key is
 }
 
-// fileTypes are llama.cpp's general.file_type.
+// fileTypes are llama.cpp's.
 var fileTypes = map[uint64]string{
 	0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L",
 	14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 21: "Q2_K_S", 25: "IQ4_NL", 30: "IQ4_XS", 32: "BF16", 38: "MXFP4",

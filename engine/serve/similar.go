@@ -13,8 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// As with vLLM, a score is the cosine of two vectors, or of a model that ranks the sigmoid of its classifier.
-
 type scoreRequest struct {
 	vectorOptions
 	One stringList `json:"text_1"`
@@ -49,7 +47,7 @@ func (d *document) UnmarshalJSON(data []byte) error {
 	return mismatch[document](data)
 }
 
-// score scores pairs of texts, or one text with each of the others.
+// score takes pairs of texts, or one text with each of the others.
 func (s *Server) score(w http.ResponseWriter, r *http.Request) error {
 	var q scoreRequest
 	paid, model, adapter, err := s.readFor(w, r, &q, &q.Model)
@@ -81,7 +79,6 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, map[string]any{"id": "score-" + rand.Text(), "object": "list", "created": time.Now().Unix(), "model": model, "data": data, "usage": tokensOf(used)})
 }
 
-// rerank returns the documents, most similar first.
 func (s *Server) rerank(w http.ResponseWriter, r *http.Request) error {
 	var q rerankRequest
 	paid, model, adapter, err := s.readFor(w, r, &q, &q.Model)
@@ -125,7 +122,7 @@ func tokensOf(used int) map[string]int {
 	return map[string]int{"prompt_tokens": used, "total_tokens": used}
 }
 
-// scores returns the score of each of two, with the text of one of the same index or the only one.
+// scores uses the text of one of the same index, or the only one.
 func (s *Server) scores(w http.ResponseWriter, r *http.Request, paid *inbound.Body, o *vectorOptions, adapter string, one, two []string) (scores []float64, used int, err error) {
 	e := &embeddingRequest{vectorOptions: *o, pairs: s.engine.Model().Ranks}
 	texts := two
@@ -155,8 +152,7 @@ func (s *Server) scores(w http.ResponseWriter, r *http.Request, paid *inbound.Bo
 	return scores, used, nil
 }
 
-// pairTokens returns the tokens of two texts, each with a closing token. A cut drops the end of the second. Names of
-// special tokens are plain text.
+// pairTokens closes each text. A cut drops the end of the second. Names of special tokens are plain text.
 func (s *Server) pairTokens(ctx context.Context, one, two string, e *embeddingRequest) ([]int32, error) {
 	most, err := s.cut(e)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// structure has OpenAI's, vLLM's old and new, and llama.cpp's fields. At most one may be set.
+// structure has OpenAI's, vLLM's old and new, and llama.cpp's fields, of which one may be set.
 type structure struct {
 	ResponseFormat *responseFormat `json:"response_format"`
 
@@ -35,7 +35,7 @@ type structure struct {
 	JSONSchema json.RawMessage `json:"json_schema"`
 }
 
-// responseFormat is OpenAI's; schema is llama.cpp's addition to json_object.
+// responseFormat is OpenAI's; schema is llama.cpp's.
 type responseFormat struct {
 	Type       string          `json:"type"`
 	Schema     json.RawMessage `json:"schema"`
@@ -54,7 +54,6 @@ type constraint struct {
 	form   func(context.Context, *constrain.Budget) (constrain.Form, error)
 }
 
-// constraint returns nil if no form is requested.
 func (s *structure) constraint() (*constraint, error) {
 	var all []*constraint // nil: absent
 	if s.ResponseFormat != nil {
@@ -95,7 +94,6 @@ func (s *structure) constraint() (*constraint, error) {
 	return nil, badRequest(all[1].param, "%s and %s both ask for a form of the text: want one", all[0].param, all[1].param)
 }
 
-// sourceConstraint returns nil without a source.
 func sourceConstraint(param, kind string, source *string, read func(context.Context, *constrain.Budget, string) (constrain.Form, error)) *constraint {
 	if source == nil {
 		return nil
@@ -111,7 +109,6 @@ func grammarConstraint(param string, source *string) *constraint {
 	return sourceConstraint(param, "grammar", source, constrain.GBNF)
 }
 
-// choiceConstraint returns nil without texts.
 func choiceConstraint(param string, texts []string) *constraint {
 	if texts == nil {
 		return nil
@@ -176,13 +173,12 @@ const (
 	maxGrammarBytes  = 256 << 20 // of all grammars with their masks
 )
 
-// grammars compiles forms, and caches the most recently used.
 type grammars struct {
 	vocabulary func() *constrain.Vocabulary
-	// turn is held while compiling: one at a time, to leave the CPU to generation.
+	// turn: one at a time compiles, to leave the CPU to generation.
 	turn chan struct{}
 
-	// mu guards what follows. It is not held while compiling.
+	// mu guards what follows, but not compiling.
 	mu     sync.Mutex
 	byKey  map[string]*list.Element // of *compiled
 	recent *list.List
@@ -202,7 +198,7 @@ func newGrammars(tok *tokenizer.Tokenizer) *grammars {
 	}
 }
 
-// get's errors are the client's, except the cause of ctx.
+// get's errors are the client's, except ctx's cause.
 func (g *grammars) get(ctx context.Context, w *constraint) (constrain.Grammar, error) {
 	key := w.kind + "\x00" + w.source
 	if known := g.find(key); known != nil {
@@ -241,7 +237,6 @@ func (g *grammars) find(key string) constrain.Grammar {
 	return e.Value.(*compiled).grammar
 }
 
-// keep evicts the least recently used grammars until the limits hold.
 func (g *grammars) keep(c *compiled) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -9,10 +9,10 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// thoughts is how a model marks reasoning before its answer. The chat template has the marks too.
+// thoughts is how a model marks reasoning. The chat template has the marks too.
 type thoughts struct {
 	tok        *tokenizer.Tokenizer
-	begin, end int32    // control tokens, which do not show in the text; -1: plain text
+	begin, end int32    // control tokens; -1: plain text
 	ending     []int32  // tokens of the end mark
 	all, open  []uint64 // all tokens, and all but end tokens
 }
@@ -22,7 +22,7 @@ const (
 	endThought   = "</think>"
 )
 
-// newThoughts returns nil if the template has no reasoning of this form.
+// newThoughts returns nil if the template has no such reasoning.
 func newThoughts(template string, tok *tokenizer.Tokenizer) *thoughts {
 	if !strings.Contains(template, endThought) {
 		return nil
@@ -39,7 +39,7 @@ func newThoughts(template string, tok *tokenizer.Tokenizer) *thoughts {
 	return t
 }
 
-// parser parses the answer to a prompt, whose end may have begun the reasoning, or ended it.
+// The prompt's end may have begun the reasoning, or ended it.
 func (t *thoughts) parser(prompt string) *thoughtParser {
 	p := &thoughtParser{of: t}
 	switch prompt = strings.TrimRight(prompt, " \t\r\n"); {
@@ -51,8 +51,7 @@ func (t *thoughts) parser(prompt string) *thoughtParser {
 	return p
 }
 
-// thoughtParser splits an answer into reasoning and text. It holds back what may begin a mark, and drops white space
-// around the reasoning.
+// thoughtParser holds back what may begin a mark, and drops white space around the reasoning.
 type thoughtParser struct {
 	of    *thoughts
 	state thoughtState
@@ -104,7 +103,6 @@ func (p *thoughtParser) write(token int32, text string) (thought, answer string)
 	return thought, answer
 }
 
-// think returns the certain reasoning.
 func (p *thoughtParser) think() (thought string) {
 	thought, rest, over := strings.Cut(p.held, endThought)
 	certain := len(thought)
@@ -131,7 +129,6 @@ func (p *thoughtParser) think() (thought string) {
 	return inner
 }
 
-// close returns the held text at the answer's end.
 func (p *thoughtParser) close() (thought, answer string) {
 	held := p.held
 	p.held = ""
@@ -146,7 +143,7 @@ func (p *thoughtParser) close() (thought, answer string) {
 
 func (p *thoughtParser) within() bool { return p.state == thinking }
 
-// first returns the grammar of reasoning of at most most tokens (-1: any) and a text of then (nil: any).
+// first allows at most most tokens of reasoning (-1: any), then a text of then (nil: any).
 func (t *thoughts) first(prompt string, most int, then constrain.Grammar) constrain.Grammar {
 	return &thoughtFirst{of: t, begun: *t.parser(prompt), most: most, then: then}
 }
@@ -169,13 +166,13 @@ func (g *thoughtFirst) Matcher() constrain.Matcher {
 	return m
 }
 
-// thoughtMatcher allows every token of reasoning up to the limit, and then the end mark only.
+// thoughtMatcher allows all tokens of reasoning up to the limit, then the end mark.
 type thoughtMatcher struct {
 	g      *thoughtFirst
 	parser thoughtParser
 	then   constrain.Matcher // nil: any text
 	made   int               // of reasoning
-	forced int               // of the end mark
+	forced int
 }
 
 func (m *thoughtMatcher) Mask(dst []uint64) {
@@ -225,7 +222,7 @@ func (m *thoughtMatcher) Done() bool { return !m.within() && m.then != nil && m.
 // efforts are OpenAI's.
 var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
 
-// think passes the reasoning effort to the template. Variables set by the client win.
+// think leaves variables that the client set.
 func (c *chatRequest) think(t *thoughts, h *harmony) error {
 	set := func(name, value string) {
 		if c.TemplateArgs == nil {

@@ -17,13 +17,13 @@ type tokenizeRequest struct {
 	ReturnTokenStrs  bool    `json:"return_token_strs"`
 }
 
-// A client's text of more than longText bytes waits until the answer to its previous one was read, at most longTurn.
+// A text of more than longText waits until the answer to its client's last one was read, at most longTurn.
 const (
 	longText = 1 << 20
 	longTurn = 10 * time.Second
 )
 
-// tokenize answers in vLLM's format.
+// tokenize is vLLM's.
 func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	var t tokenizeRequest
 	paid, _, _, err := s.readFor(w, r, &t, &t.Model)
@@ -58,7 +58,6 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// tokens does not limit a plain prompt.
 func (s *Server) tokens(ctx context.Context, t *tokenizeRequest) ([]int32, error) {
 	switch {
 	case t.Prompt == nil:
@@ -104,7 +103,7 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// tokenizerInfo answers in vLLM's format.
+// tokenizerInfo is vLLM's.
 func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
 	orNull := func(text string) *string {
 		if text == "" {

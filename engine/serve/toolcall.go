@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// callReader parses {"name": …, "arguments": {…}} byte by byte, and returns the arguments as they come. It accepts a
-// surrounding {"type": "function", "function": {…}}, unknown members, and arguments in a JSON string.
+// callReader parses {"name": …, "arguments": {…}} byte by byte. It accepts a surrounding {"type": "function",
+// "function": {…}}, unknown members, and arguments in a JSON string.
 //
-// It is not jsontext: arguments may be almost JSON, such as a string with a raw line feed, and a jsontext.Decoder that
-// waits for the rest of a string starts it again.
+// jsontext rejects what is almost JSON, such as a raw line feed, and starts a cut string again.
 type callReader struct {
 	arguments string // preferred member; others are accepted
 	name      string
@@ -22,10 +21,10 @@ type callReader struct {
 	value   valueKind
 	text    bool            // in a string
 	escape  bool            // after a backslash
-	token   strings.Builder // a key or string value
+	token   strings.Builder // key or string value
 	args    strings.Builder // not yet taken
 	quoted  bool            // in a string
-	isText  bool            // the current value is a string
+	isText  bool            // of the current value
 }
 
 type callState int
@@ -47,7 +46,7 @@ const (
 	valueFunction
 )
 
-// take returns the new arguments; "{}" for a call without any.
+// take returns "{}" for a call without arguments.
 func (c *callReader) take() string {
 	args := c.args.String()
 	c.args.Reset()
@@ -60,7 +59,7 @@ func (c *callReader) take() string {
 	return args
 }
 
-// write returns the bytes read until the call ends or is none.
+// write returns how many bytes it read.
 func (c *callReader) write(text string) int {
 	for i := range len(text) {
 		c.byte(text[i])
@@ -98,7 +97,6 @@ func (c *callReader) byte(b byte) {
 	}
 }
 
-// follow sets text if the next byte is in a string.
 func (c *callReader) follow(b byte) {
 	switch {
 	case c.escape:
@@ -110,7 +108,6 @@ func (c *callReader) follow(b byte) {
 	}
 }
 
-// member handles a byte between members.
 func (c *callReader) member(b byte) {
 	switch {
 	case isBlank(b) || b == ',':
@@ -127,7 +124,6 @@ func (c *callReader) member(b byte) {
 	}
 }
 
-// key handles the end of a key.
 func (c *callReader) key() {
 	var key string
 	if json.Unmarshal([]byte(c.token.String()), &key) != nil {

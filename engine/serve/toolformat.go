@@ -7,7 +7,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// toolFormat is how one model family writes calls.
 type toolFormat struct {
 	name  string
 	token int32 // the control token before calls; -1: begin is text
@@ -15,9 +14,9 @@ type toolFormat struct {
 	begin, end string
 	arguments  string // the member's name
 	shows      string // text of a chat template that has begin too
-	xml        bool   // calls may be an xmlCall
-	list       bool   // a list of calls, or name{…} for each, follows begin
-	shortIDs   bool   // the template wants ids of nine letters and digits
+	xml        bool
+	list       bool // a list of calls, or name{…} for each, follows begin
+	shortIDs   bool // the template wants ids of nine letters and digits
 	harmony    *harmony
 }
 
@@ -33,7 +32,7 @@ var toolFormats = []toolFormat{
 
 var toolParsers = []string{"", "auto", "qwen3_coder", "hermes", "mistral", "llama3_json", "json"}
 
-// newToolFormat finds a format by name; "" and "auto": by the chat template.
+// "" and "auto" look into the chat template.
 func newToolFormat(name, template string, tok *tokenizer.Tokenizer, h *harmony) *toolFormat {
 	for i, f := range toolFormats {
 		if f.harmony = h; f.name == "harmony" && h == nil {
@@ -72,7 +71,7 @@ func (f *toolFormat) call(name string, arguments constrain.Form) constrain.Form 
 	return constrain.Sequence(constrain.Text(`{"name": "`+name+`", "`+f.arguments+`": `), arguments, constrain.Text("}"))
 }
 
-// text returns a call as the model writes it.
+// text is a call as the model writes it.
 func (f *toolFormat) text(name, arguments string) string {
 	call := `{"name": "` + name + `", "` + f.arguments + `": ` + arguments + "}"
 	switch {

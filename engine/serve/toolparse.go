@@ -9,7 +9,6 @@ import (
 	"unicode/utf8"
 )
 
-// toolPart is text, or a part of a call.
 type toolPart struct {
 	text  string // if call is -1
 	call  int
@@ -19,8 +18,8 @@ type toolPart struct {
 	begin bool
 }
 
-// toolParser finds calls in an answer. It holds back what may become a call, and the white space before it, which is
-// dropped if a call follows. After the first call, text of white space and separators alone is dropped.
+// toolParser holds back what may become a call, and the white space before it, which a call drops. After the first
+// call, white space and separators alone are dropped.
 type toolParser struct {
 	format  *toolFormat
 	use     *toolUse
@@ -28,11 +27,11 @@ type toolParser struct {
 	held    string // may begin a marker, or is white space
 	call    *callReader
 	xml     *xmlCall        // nil: JSON
-	raw     strings.Builder // of a call that may be text
+	raw     strings.Builder // of what may be text
 	certain bool            // the current call was reported
 	calls   int
-	spoken  bool   // text was returned
-	since   bool   // likewise, after the last call
+	spoken  bool
+	since   bool   // after the last call
 	seed    string // of the calls' ids; "": random
 	out     []toolPart
 }
@@ -65,7 +64,6 @@ func (p *toolParser) write(token int32, text string) []toolPart {
 	return p.out
 }
 
-// close returns the held text at the answer's end.
 func (p *toolParser) close() []toolPart {
 	p.out = p.out[:0]
 	if p.state == toolBare && !p.certain || p.state == toolName {
@@ -202,7 +200,7 @@ func (p *toolParser) named(text string) string {
 	return text[at:]
 }
 
-// inside works byte by byte: the result does not depend on the pieces.
+// inside works byte by byte: no result depends on the pieces.
 func (p *toolParser) inside(text string) string {
 	c := p.call
 	for i := range len(text) {
@@ -244,7 +242,7 @@ func (p *toolParser) inside(text string) string {
 	return ""
 }
 
-// tell reports new parts of a call, unless one call is wanted and this is another.
+// tell drops calls after the first, if one is wanted.
 func (p *toolParser) tell() {
 	args := p.call.take()
 	drop := !p.use.many && (p.calls > 1 || p.calls == 1 && !p.certain)
@@ -272,7 +270,6 @@ func (p *toolParser) newID() string {
 	return "call_" + text[:24]
 }
 
-// giveUp makes text of what looked like a call.
 func (p *toolParser) giveUp() {
 	p.state = toolText
 	p.emit(p.raw.String())
@@ -280,7 +277,7 @@ func (p *toolParser) giveUp() {
 	p.spoken = true
 }
 
-// next handles the text between calls that have no end marker.
+// next is between calls without an end marker.
 func (p *toolParser) next(text string) string {
 	for i := range len(text) {
 		switch c := text[i]; {
@@ -298,7 +295,6 @@ func (p *toolParser) next(text string) string {
 	return ""
 }
 
-// ending drops the text up to the end marker.
 func (p *toolParser) ending(text string) string {
 	p.held += text
 	if at := strings.Index(p.held, p.format.end); at >= 0 && p.format.end != "" {

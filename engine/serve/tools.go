@@ -29,7 +29,6 @@ type toolUse struct {
 	many   bool
 }
 
-// toolUse drops the tools for the template if tool_choice is none.
 func (c *chatRequest) toolUse() (*toolUse, error) {
 	if !null(c.Functions) || !null(c.FunctionCall) {
 		return nil, badRequest("functions", "functions and function_call are not supported: want tools and tool_choice")
@@ -66,7 +65,7 @@ func (c *chatRequest) toolUse() (*toolUse, error) {
 	return use, nil
 }
 
-// allowed handles a tool_choice that allows some tools only: the model sees no others.
+// allowed handles a tool_choice of some tools: the model sees no others.
 func (c *chatRequest) allowed(tools []toolSpec) ([]toolSpec, error) {
 	var choice struct {
 		Type string `json:"type"`
@@ -149,7 +148,6 @@ func parseTools(raw json.RawMessage) ([]toolSpec, error) {
 	return tools, nil
 }
 
-// describesObject accepts no parameters.
 func describesObject(parameters json.RawMessage) bool {
 	if null(parameters) {
 		return true
@@ -193,7 +191,6 @@ func parseToolChoice(raw json.RawMessage) (word, name string, err error) {
 	return "", "", badRequest("tool_choice", "tool_choice is %s: want \"none\", \"auto\", \"required\" or {\"type\":\"function\",\"function\":{\"name\":…}}", quote(string(raw)))
 }
 
-// constraint returns the form of calls, or of other if not nil.
 func (u *toolUse) constraint(f *toolFormat, other *constraint) *constraint {
 	var key strings.Builder
 	key.WriteString(f.name)
@@ -238,7 +235,6 @@ func (u *toolUse) constraint(f *toolFormat, other *constraint) *constraint {
 	return w
 }
 
-// objectSchema makes the type, which parameters may leave out, explicit.
 func objectSchema(parameters json.RawMessage) json.RawMessage {
 	var top map[string]json.RawMessage
 	if json.Unmarshal(parameters, &top) != nil || top == nil {
