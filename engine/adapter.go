@@ -21,7 +21,7 @@ var (
 type Adapter struct {
 	Name string
 	Path string
-	// Digest is of its contents; "": unknown.
+	// Digest is of the contents; "": unknown.
 	Digest string
 }
 
@@ -36,9 +36,8 @@ type adapter struct {
 	idle      chan struct{} // closed when users is 0 and unloading is true
 }
 
-// LoadAdapter reads a LoRA adapter from a file or folder and names it for requests. It blocks until the worker has
-// loaded it. It fails with [ErrAdapterLoaded], [ErrAdaptersFull], [ErrAsleep], [ErrStopped], or an error that names
-// what does not fit the model.
+// LoadAdapter reads a LoRA adapter from a file or folder, and blocks until the worker has it. It fails with
+// [ErrAdapterLoaded], [ErrAdaptersFull], [ErrAsleep], [ErrStopped], or an error that names what does not fit the model.
 func (e *Engine) LoadAdapter(ctx context.Context, name, path string) error {
 	a, err := e.reserve(name, path)
 	if err != nil {
@@ -82,8 +81,8 @@ func (e *Engine) reserve(name, path string) (*adapter, error) {
 	return a, nil
 }
 
-// UnloadAdapter refuses new requests for an adapter at once, and blocks until the running ones have finished. If ctx
-// ends first the adapter stays. It fails with [ErrNoAdapter].
+// UnloadAdapter refuses new requests for an adapter, and blocks until the last has finished. If ctx ends first the
+// adapter stays. It fails with [ErrNoAdapter].
 func (e *Engine) UnloadAdapter(ctx context.Context, name string) error {
 	e.mu.Lock()
 	a := e.adapters[name]
@@ -112,7 +111,6 @@ func (e *Engine) UnloadAdapter(ctx context.Context, name string) error {
 	return nil
 }
 
-// cancelUnload reports false if it is too late.
 func (e *Engine) cancelUnload(a *adapter) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -123,7 +121,7 @@ func (e *Engine) cancelUnload(a *adapter) bool {
 	return true
 }
 
-// Adapters returns the loaded adapters, sorted by name.
+// Adapters are sorted by name.
 func (e *Engine) Adapters() []Adapter {
 	e.mu.Lock()
 	defer e.mu.Unlock()

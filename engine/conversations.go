@@ -22,38 +22,37 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// Keep configures which part of the prefix cache survives a sleep. The zero value keeps nothing.
+// Keep configures which part of the prefix cache survives a sleep; zero: none.
 //
 //  1. At level 1 the most recently used blocks stay in the worker's memory.
 //  2. At level 2, and when Run ends, blocks are written to a file.
 //  3. If a prompt begins with blocks in files, they are read before it is scheduled.
 type Keep struct {
-	// Memory is the most bytes that stay at level 1.
+	// Memory is in bytes, for level 1.
 	Memory int64
-	// Dir is the folder of files, which hold what clients wrote; "": no files.
+	// Dir is for files, which hold what clients wrote; "": none.
 	Dir string
 	// Limit is the most bytes of all files; 0: no files.
 	Limit int64
 	// Age is how long an unused file lives; 0: forever.
 	Age time.Duration
-	// Model is a digest of the model's file. If nil, a goroutine of Run calls Digest; until it returns no files are
-	// used.
+	// Model is a digest of the model's file. If nil, Run calls Digest; until it returns no files are used.
 	Model  *[32]byte
 	Digest func(ctx context.Context) ([32]byte, error)
-	// Same reports whether the model's file is still the one that the worker loaded; nil: it can't change. After false
-	// kept blocks are not used.
+	// Same reports whether the model's file is still what the worker loaded; nil: it is. After false kept blocks are
+	// not used.
 	Same func() bool
 	// Log may be nil.
 	Log *slog.Logger
 }
 
-// format changes with the meaning of a block's contents, where nothing else changes the key.
+// format changes with a block's contents.
 const format = "rouse kv 1"
 
-// saveTime bounds a write: somebody waits for the memory.
+// saveTime: somebody waits for the memory.
 const saveTime = 3 * time.Second
 
-// recallTime bounds a read: all requests wait.
+// recallTime: all requests wait.
 const recallTime = 3 * time.Second
 
 func (k *Keep) logger() *slog.Logger {
@@ -65,7 +64,7 @@ func (k *Keep) logger() *slog.Logger {
 
 func (k *Keep) files() bool { return k.Dir != "" && k.Limit > 0 }
 
-// openStore opens the files, at once or when the digest is computed. wait cancels that and waits for it.
+// openStore opens the files, maybe once the digest is computed. wait ends that.
 func (e *loop) openStore(ctx context.Context) (wait func()) {
 	k := &e.cfg.Keep
 	switch {
@@ -94,7 +93,7 @@ func (e *loop) openStore(ctx context.Context) (wait func()) {
 	}
 }
 
-// The key covers everything that decides what the model computes.
+// The key covers what decides what the model computes.
 func (e *loop) useStore(model [32]byte) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\n%x\n%+v\n%d %d\n", format, model, e.info.Model, e.info.BlockSize, e.info.BlockBytes)
@@ -110,8 +109,7 @@ func (e *loop) useStore(model [32]byte) {
 	e.store = s
 }
 
-// unchanged reports whether the model's file is unchanged. A replaced or woken worker may have other weights than the
-// files, so they are given up.
+// unchanged: a replaced or woken worker may have other weights than the files, which are then given up.
 func (e *loop) unchanged() bool {
 	if e.cfg.Keep.Same == nil || e.cfg.Keep.Same() {
 		return true
@@ -123,7 +121,7 @@ func (e *loop) unchanged() bool {
 	return false
 }
 
-// keepFor returns the blocks to keep in memory, and removes the names of all others.
+// keepFor returns the blocks to keep in memory, and names no others.
 func (e *loop) keepFor(ctx context.Context, level int) []int32 {
 	if level > 1 {
 		e.save(ctx)
@@ -170,7 +168,6 @@ func (e *loop) write(ctx context.Context, ids []int32, names []block.Hash) {
 	}
 }
 
-// saveLast saves unless batches are in flight after saveTime.
 func (e *loop) saveLast(ctx context.Context) {
 	if e.store == nil {
 		return
@@ -180,7 +177,6 @@ func (e *loop) saveLast(ctx context.Context) {
 	}
 }
 
-// land waits at most saveTime until nothing is in flight.
 func (e *loop) land(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
@@ -195,8 +191,7 @@ func (e *loop) land(ctx context.Context) bool {
 	return true
 }
 
-// handOver writes the blocks of running sequences to a file and sends their tokens: an engine with the same folder
-// continues without computing them.
+// handOver writes the blocks of running sequences to a file and sends their tokens, for an engine with the same folder.
 func (e *loop) handOver(ctx context.Context) {
 	if e.store == nil || e.down || !e.unchanged() || !e.land(ctx) || e.down {
 		return
@@ -220,8 +215,7 @@ func (e *loop) handOver(ctx context.Context) {
 	e.write(ctx, ids, names)
 }
 
-// recall reads the blocks of a prefix of tokens from files into the cache. Those that do not fit, or can't be read, are
-// computed.
+// recall reads a prefix's blocks from files into the cache. Those that do not fit, or can't be read, are computed.
 func (e *loop) recall(tokens []int32, root block.Hash) {
 	if e.store == nil || e.down {
 		return
@@ -260,10 +254,10 @@ func (e *loop) recall(tokens []int32, root block.Hash) {
 	e.pool.Free(ids...)
 }
 
-// unique distinguishes this process's adapters of unknown contents.
+// unique is for adapters of unknown contents.
 var unique = rand.Text()
 
-// identify returns the contents' digest if they did not change while loading, else a unique string.
+// identify returns the contents' digest if loading did not change them, else a unique string.
 func identify(id int32, before, after string) string {
 	if before != "" && before == after {
 		return before
@@ -273,7 +267,7 @@ func identify(id int32, before, after string) string {
 
 const maxAdapterFiles = 64
 
-// contents digests an adapter's file or folder, which may be pico's; "": it can't be read.
+// contents digests a file or folder, maybe pico's; "": it can't be read.
 func contents(path string) string {
 	dir, root := filepath.Split(filepath.Clean(path))
 	from := os.DirFS(cmp.Or(dir, "."))

@@ -1,26 +1,23 @@
-// Package engine generates text: one scheduling loop runs many requests through one
-// model, in batches. Its input is tokens and its output is events; HTTP, chat
-// templates and model names belong to package serve, the forward pass to package worker.
+// Package engine generates text: one scheduling loop runs many requests through one model, in batches. Its input is
+// tokens and its output is events.
 //
 // The life of a request:
 //
-//  1. Add validates it and puts its sequences into the loop's mailbox. It fails at once if
-//     the model is asleep or the queue is full.
-//  2. The loop, which is Run, reads the mailbox. Package sched chooses what to compute, and
-//     the loop queues that batch to the worker, while an earlier one computes (unless
-//     [Config.Sync]): the worker itself fills in tokens that the loop does not know yet.
+//  1. Add validates it and puts its sequences into the loop's mailbox. It fails at once if the model is asleep or
+//     the queue is full.
+//  2. The loop, which is Run, reads the mailbox. Package sched chooses what to compute, and the loop queues that
+//     batch to the worker, while an earlier one computes (unless [Config.Sync]): the worker fills in tokens that the
+//     loop does not know yet.
 //  3. The worker computes the batch and samples a token for each sequence that needs one.
-//  4. The loop takes the tokens of batch i while the worker computes batch i+1. Text that may
-//     begin a stop string is held back. A sequence that ends with batch i is in batch i+1
-//     already: its output there is discarded.
+//  4. The loop takes the tokens of batch i while the worker computes batch i+1. A sequence that ends with batch i
+//     is in batch i+1 already: its output there is discarded.
 //  5. Events go to the request's [Stream], which never blocks the loop.
 //  6. When a client leaves, its sequences are dropped before the next batch.
 //
-// A worker that dies is replaced, and its sequences are recomputed from their tokens. None is
-// lost or sent twice: sampling is a pure function of request and tokens. A failed step ends all
-// requests with its error.
+// A worker that dies is replaced, and its sequences are recomputed. No token is lost or sent twice: sampling is a pure
+// function of request and tokens. A failed step ends all requests with its error.
 //
-// All methods are safe for many goroutines. Run's goroutine owns everything but the mailbox.
+// All methods are safe for many goroutines. Run's goroutine owns all but the mailbox.
 package engine
 
 import (
@@ -49,24 +46,24 @@ var (
 
 // Config bounds an engine.
 type Config struct {
-	// Seats is the number of sequences that run at once; 0: 32.
+	// Seats is how many sequences run at once; 0: 32.
 	Seats int
-	// Budget is the number of tokens in one step; 0: 512, or Seats if more.
+	// Budget is in tokens per step; 0: 512, or Seats if more.
 	Budget int
-	// Queue is the most sequences, running and waiting; beyond it Add fails with ErrFull; 0: 4096.
+	// Queue is the most sequences, running and waiting, or Add fails with ErrFull; 0: 4096.
 	Queue int
-	// Context bounds prompt and answer together, in tokens; 0: the model's context, which is the most.
+	// Context bounds prompt and answer together, in tokens; 0: the model's, the most.
 	Context int
-	// Sync makes the next batch only after the output of the last.
+	// Sync makes no batch before the output of the last.
 	Sync bool
 	// NoPrefix disables the prefix cache. A Stateful model has none, and no drafts.
 	NoPrefix bool
-	// Draft is the most draft tokens of a sequence in one step (speculative decoding by prompt lookup).
+	// Draft is the most draft tokens of a sequence in a step (speculative decoding by prompt lookup).
 	Draft int
-	// Adapters is the most adapters loaded at once; 0: as many as the memory holds.
+	// Adapters is the most loaded at once; 0: as many as the memory holds.
 	Adapters int
 	Keep     Keep
-	// HostWork is CPU time added to the handling of each output, for benchmarks.
+	// HostWork is CPU time added to each output, for benchmarks.
 	HostWork time.Duration
 }
 
@@ -83,7 +80,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// maxInFlight: one batch computes, the next one waits at the worker.
+// One batch computes, the next one waits at the worker.
 const maxInFlight = 2
 
 // Engine runs one model.
@@ -94,16 +91,16 @@ type Engine struct {
 	worker  *worker.Supervisor
 	tok     *tokenizer.Tokenizer
 	ends    []int32
-	wakeup  chan struct{} // the mailbox is not empty; size 1: one signal is enough
+	wakeup  chan struct{} // size 1: one signal is enough
 
-	// mu guards what follows. The loop holds it only briefly.
+	// mu guards what follows. The loop holds it briefly.
 	mu          sync.Mutex
-	mailbox     []func(context.Context) // run by the loop, in order, with its context
+	mailbox     []func(context.Context) // run by the loop with its context
 	state       State
 	level       int
 	stopped     bool // nothing runs the mailbox
 	open        int  // unfinished sequences
-	images      int  // of unfinished sequences
+	images      int  // of open sequences
 	lastID      sched.ID
 	stats       Stats
 	adapters    map[string]*adapter
@@ -119,15 +116,15 @@ type loop struct {
 	sched    *sched.Scheduler
 	live     map[sched.ID]*sequence
 	down     bool
-	failures int // attempts to replace the worker that failed, in a row
-	failed   int // failed steps in a row
+	failures int // to replace the worker, in a row
+	failed   int // steps in a row
 	flights  []flight
-	recent   []*sequence // of the last batch, in order
+	recent   []*sequence // of the last batch
 	batch    worker.Batch
 	results  []sched.Result
 	tokens   []int32 // backs results' Tokens
 	outbox   []message
-	forgets  []uint64    // sequences for the worker to forget, besides those that the scheduler ends
+	forgets  []uint64    // besides those that the scheduler ends
 	suspects []*sequence // to be computed alone; see suspect
 	isolated *sequence   // the suspect being computed
 	sleepers []*sleeper  // waiting for the drain
@@ -139,7 +136,7 @@ type loop struct {
 	recalled int         // blocks read from files
 }
 
-// New returns an engine for a model in this process. The caller closes inf after Run has returned.
+// New's caller closes inf after Run has returned.
 func New(inf infer.Inferencer, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
 	w := worker.New(worker.Config{
 		Launch: worker.InProcess(worker.Builder{Model: worker.Borrowed(inf), Adapter: worker.OpenAdapter}),
@@ -148,8 +145,8 @@ func New(inf infer.Inferencer, tok *tokenizer.Tokenizer, cfg Config) (*Engine, e
 	return Over(w, worker.Describe(inf), tok, cfg)
 }
 
-// Over returns an engine for a worker's model. Run starts the worker, if it is not running, and closes it. info is what
-// [worker.Supervisor.Start] returned.
+// Over returns an engine for a worker's model. Run starts the worker, unless it runs, and closes it. info is from
+// [worker.Supervisor.Start].
 func Over(w *worker.Supervisor, info worker.Info, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
 	e := &Engine{
@@ -167,7 +164,7 @@ func Over(w *worker.Supervisor, info worker.Info, tok *tokenizer.Tokenizer, cfg 
 	if tok.Size() > e.model.Vocab {
 		return nil, fmt.Errorf("the tokenizer has %d tokens, the model knows %d: the file is inconsistent", tok.Size(), e.model.Vocab)
 	}
-	if e.model.Stateful() { // it can be computed from the beginning only
+	if e.model.Stateful() { // it is computed from the beginning only
 		e.cfg.NoPrefix, e.cfg.Draft = true, 0
 	}
 	limits := sched.Config{Budget: cfg.Budget, Seats: cfg.Seats, Depth: min(maxInFlight, w.Depth()), Prefix: !e.cfg.NoPrefix, Draft: e.cfg.Draft}
@@ -196,8 +193,8 @@ func (e *Engine) Model() model.Config { return e.model }
 // Tokenizer returns the model's tokenizer.
 func (e *Engine) Tokenizer() *tokenizer.Tokenizer { return e.tok }
 
-// Run runs the step loop until ctx ends, once. When it returns, every stream and waiting call has ended with
-// [ErrStopped], and the worker is closed. It fails if the worker can't be started.
+// Run runs until ctx ends, once. When it returns, every stream and waiting call has ended with [ErrStopped], and the
+// worker is closed. It fails if the worker can't be started.
 func (e *Engine) Run(ctx context.Context) error { return e.loop.run(ctx) }
 
 func (e *loop) run(ctx context.Context) (err error) {
@@ -260,9 +257,9 @@ func (e *Engine) signal() {
 	}
 }
 
-// Add starts requests that share a stream, all or none. Event.Index numbers the sequences of all requests in order. Add
-// does not wait for the loop. When ctx ends the requests are dropped and the stream ends with ctx's cause. It fails
-// with [ErrAsleep], [ErrFull], [ErrStopped], a [*RequestError] or a [*sample.RangeError].
+// Add starts requests that share a stream, all or none. Event.Index numbers the sequences of all. Add does not wait for
+// the loop. When ctx ends the requests are dropped and the stream ends with ctx's cause. It fails with [ErrAsleep],
+// [ErrFull], [ErrStopped], a [*RequestError] or a [*sample.RangeError].
 func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) {
 	stream := newStream()
 	stream.abort = func() { e.send(func(context.Context) { e.loop.drop(stream) }) }

@@ -10,7 +10,7 @@ import (
 // In a row.
 const (
 	maxDeaths   = 3 // worker deaths that end a sequence
-	maxFailures = 3 // attempts to start a worker, after which requests end; steps, after which the worker is replaced
+	maxFailures = 3 // of starting a worker, after which requests end; of steps, after which the worker is replaced
 )
 
 func (e *loop) handle(ev worker.Event) {
@@ -31,7 +31,6 @@ func (e *loop) handle(ev worker.Event) {
 	}
 }
 
-// workerLost resets all sequences to their known tokens.
 func (e *loop) workerLost(err error) {
 	e.down = true
 	e.setFailure(fmt.Errorf("the worker is lost: %w", err))
@@ -50,7 +49,6 @@ func (e *loop) workerLost(err error) {
 	e.trySuspect()
 }
 
-// discardFlights drops the batches in flight and all computed state.
 func (e *loop) discardFlights() {
 	for id := range e.live { // Reset forgets which the worker has
 		e.forgets = append(e.forgets, uint64(id))
@@ -59,10 +57,10 @@ func (e *loop) discardFlights() {
 	e.sched.Reset()
 }
 
-// suspect handles a sequence that was in flight when a worker died, without a token since the last death.
+// suspect handles a sequence in flight when a worker died.
 //
 //  1. After the first death it is recomputed with all others.
-//  2. After the second, suspects are computed one at a time, so that only the one at fault fails.
+//  2. After the second without a token, suspects are computed one at a time: only the one at fault fails.
 //  3. After the third its request ends.
 func (e *loop) suspect(q *sequence, err error) {
 	q.deaths++
@@ -86,7 +84,6 @@ func (e *loop) trySuspect() {
 	}
 }
 
-// clearSuspect handles a sequence that got a token or ended.
 func (e *loop) clearSuspect(q *sequence) {
 	if q.deaths == 0 {
 		return

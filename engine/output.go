@@ -141,7 +141,7 @@ func (e *loop) take(p *part, o *worker.Out) {
 	}
 }
 
-// Tokens after the end of the text are discarded.
+// takeTokens discards tokens after the text's end.
 func (e *loop) takeTokens(q *sequence, o *worker.Out) {
 	e.clearSuspect(q)
 	at := len(e.tokens)
@@ -165,7 +165,7 @@ func (e *loop) takeTokens(q *sequence, o *worker.Out) {
 	}
 }
 
-// keepScores drops known scores, which come again after a preemption.
+// keepScores drops scores that come again after a preemption.
 func (r *accepted) keepScores(o *worker.Out) {
 	for i := range o.Scores {
 		if o.ScoresFrom+i != len(r.scores)+1 {

@@ -11,12 +11,12 @@ import (
 
 const (
 	MaxSequences  = 128  // of one request
-	MaxStops      = 66   // 64 of a client, and those of a model without a chat template
+	MaxStops      = 66   // 64 of a client, and a model's own
 	MaxStopLength = 1024 // bytes
 	MaxStopTokens = 1024
 )
 
-// Pooling makes one vector of the hidden states of a prompt's tokens.
+// Pooling makes one vector of a prompt's hidden states.
 type Pooling string
 
 // The vector is not normalised.
@@ -24,18 +24,18 @@ const (
 	PoolMean  Pooling = "mean"  // over all tokens
 	PoolLast  Pooling = "last"  // of the last token
 	PoolFirst Pooling = "first" // of the first token, also called cls
-	PoolRank  Pooling = "rank"  // the number that a reranker makes of two texts
+	PoolRank  Pooling = "rank"  // a reranker's number for two texts
 )
 
 // Request asks for continuations of a prompt, or for a vector.
 type Request struct {
 	// Prompt includes beginning-of-text. The engine keeps the slice and does not change it.
 	Prompt []int32
-	// N is the number of continuations; 0: 1.
+	// N is how many continuations; 0: 1.
 	N int
-	// MaxTokens bounds each continuation; 0: the rest of the context.
+	// MaxTokens is per continuation; 0: the rest of the context.
 	MaxTokens int
-	// MinTokens is the number of tokens before which no end token or stop string ends the text.
+	// MinTokens come before any end token or stop string ends the text.
 	MinTokens int
 	// Stop ends the text before the first of these. None may be empty.
 	Stop []string
@@ -45,43 +45,41 @@ type Request struct {
 	// IgnoreEnd makes the model's end tokens count as text.
 	IgnoreEnd bool
 	Sampling  sample.Params
-	// ScorePrompt reports each prompt token's log probability in the first event of each sequence, with Sampling.Top
+	// ScorePrompt reports each prompt token's log probability in each sequence's first event, with Sampling.Top
 	// alternatives. The prompt then takes a step a token.
 	ScorePrompt bool
 	// NoTokens computes the prompt only.
 	NoTokens bool
-	// Priority orders waiting requests, lower first, then by arrival. Running ones with higher numbers are preempted
-	// first.
+	// Priority orders waiting requests, lower first, then by arrival; higher ones are preempted first.
 	Priority int
-	// Tenant is the unit of fair sharing at equal priority. "" is a tenant too.
+	// Tenant shares fairly with others of equal priority. "" is a tenant too.
 	Tenant string
 	// Salt separates prompts in the prefix cache.
 	Salt string
-	// Adapter is the name of a loaded adapter; "": the base model.
+	// Adapter is a loaded one's name; "": the base model.
 	Adapter string
-	// AdapterDigest is required of the adapter, or Add fails with [ErrAdapterOther]; "": any.
+	// AdapterDigest must be the adapter's, or Add fails with [ErrAdapterOther]; "": any.
 	AdapterDigest string
-	// Grammar, if not nil, constrains the text. It must be made for this engine's tokenizer.
+	// Grammar, if not nil, constrains the text. It is for this engine's tokenizer.
 	Grammar constrain.Grammar
-	// Embed asks for a vector instead of text: one event with [Event.Embedding] and no token. Only Prompt, Priority,
-	// Tenant, Salt and Adapter may be set with it.
+	// Embed asks for a vector instead of text: one event with [Event.Embedding]. Only Prompt, Priority, Tenant, Salt
+	// and Adapter may be set with it.
 	Embed Pooling
-	// Resume holds, for each of the N texts, the tokens that another server generated. Their events are sent at once,
-	// and they count toward all limits. With the same seed the text is as without the interruption.
+	// Resume has, for each of the N texts, the tokens that another server generated. Their events are sent at once, and
+	// they count toward all limits. With the same seed the text is as without the interruption.
 	Resume [][]int32
-	// Images are in the prompt, in order, and end before its last token. The engine sets their N. The prompt shares
-	// blocks only with prompts of the same images.
+	// Images are in order, and end before the prompt's last token. The engine sets their N.
 	Images []infer.Image
-	// NoDraft disables speculative decoding, on which no text depends.
+	// NoDraft disables speculative decoding.
 	NoDraft bool
 }
 
-// RequestError is an invalid request. Param is the field of OpenAI's API.
+// RequestError is an invalid request. Param is OpenAI's field.
 type RequestError struct {
 	Param   string
 	TooLong bool // for the context
 	Message string
-	// Tokens is the prompt's as far as counted, MaxTokens what was asked for, Context the model's; 0: unknown.
+	// Tokens is as far as counted, MaxTokens as asked for; 0: unknown.
 	Tokens, MaxTokens, Context int
 }
 
@@ -92,7 +90,7 @@ func invalid(param, format string, args ...any) error {
 	return &RequestError{Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// accepted is a checked request. It is immutable, except for scores, which the loop owns.
+// accepted is checked. It is immutable but for scores, which the loop owns.
 type accepted struct {
 	Request
 	adapter *adapter        // nil: the base model
@@ -103,7 +101,6 @@ type accepted struct {
 	pictured string // digest of Images; "": none
 }
 
-// check fills in defaults.
 func (e *Engine) check(r *accepted) error {
 	if r.N == 0 {
 		r.N = 1
@@ -156,7 +153,7 @@ func (e *Engine) check(r *accepted) error {
 	return e.findAdapter(r)
 }
 
-// checkKind rejects what the model does not make. "does not support" tells a probe to ask for something else.
+// "does not support" tells a probe to ask for something else.
 func (e *Engine) checkKind(want Pooling) error {
 	c := &e.model
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// sequence is one continuation. The step loop owns it. What every step uses comes first.
+// sequence is one continuation. The step loop owns it.
 type sequence struct {
 	id      sched.ID
 	live    bool // in loop.live
@@ -22,7 +22,7 @@ type sequence struct {
 	matcher constrain.Matcher // nil: no grammar
 	text    *tokenizer.StreamDecoder
 	made    []int32
-	deaths  int // of workers while computing it, since its last token
+	deaths  int // of workers, since its last token
 
 	stop   stopper
 	mask   []uint64
@@ -30,7 +30,6 @@ type sequence struct {
 	cached int // prompt tokens in the prefix cache
 }
 
-// The IDs are not set.
 func (e *Engine) addSequences(s *Stream, r *accepted) error {
 	spec := worker.Spec{Pool: string(r.Embed), Images: r.Images}
 	if r.adapter != nil {
@@ -57,7 +56,7 @@ func (e *Engine) addSequences(s *Stream, r *accepted) error {
 	return err
 }
 
-// params returns the sampling parameters. With a grammar, its mask enforces MinTokens as far as it can.
+// params: a grammar's mask enforces MinTokens as far as it can.
 func (r *accepted) params(ends []int32) sample.Params {
 	p := r.Sampling.WithSeed()
 	if r.Grammar != nil {
@@ -79,7 +78,7 @@ func (q *sequence) known() []int32 {
 	return append(prompt[:len(prompt):len(prompt)], q.made...)
 }
 
-// root returns the hash that begins the request's chain of blocks.
+// root begins the request's chain of blocks.
 func (r *accepted) root() block.Hash {
 	key := block.Key{Salt: r.Salt, Images: r.pictured}
 	if r.adapter != nil {
@@ -101,7 +100,6 @@ func (q *sequence) spec() []byte {
 	return b
 }
 
-// allow returns the mask of tokens that may come next.
 func (q *sequence) allow(ends []int32) []uint64 {
 	q.matcher.Mask(q.mask)
 	if len(q.made) >= q.request.MinTokens {
@@ -165,7 +163,7 @@ func (q *sequence) next(ev *Event, choice *sample.Choice, e *Engine) error {
 	return nil
 }
 
-// begin makes ev an event without a token. A sequence's first one reports on the prompt.
+// begin: a sequence's first event reports on the prompt.
 func (q *sequence) begin(ev *Event) {
 	*ev = Event{}
 	ev.Index, ev.Token = q.index, -1

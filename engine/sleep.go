@@ -26,7 +26,7 @@ type SleepMode string
 const (
 	SleepWait   SleepMode = "wait"   // they finish
 	SleepAbort  SleepMode = "abort"  // they end with ErrInterrupted
-	SleepMove   SleepMode = "move"   // like SleepAbort, after writing their blocks to a file, with which other engines continue
+	SleepMove   SleepMode = "move"   // after writing their blocks to a file, for other engines
 	SleepRefuse SleepMode = "refuse" // Sleep fails with ErrBusy
 )
 
@@ -39,9 +39,9 @@ type sleeper struct {
 	done  chan error // the loop sends once; size 1: the caller may have left
 }
 
-// Sleep frees the model's memory. Level 1 keeps the weights cached, and the part of the prefix cache that [Keep]
-// configures. New requests fail with [ErrAsleep] from the call on. Sleep blocks until the model is asleep at this level
-// or deeper. If ctx ends first the drain is cancelled, unless another caller waits for it too.
+// Sleep frees the model's memory. Level 1 keeps the weights cached, and what [Keep] configures. New requests fail with
+// [ErrAsleep] from the call on. Sleep blocks until the model sleeps at this level or deeper. If ctx ends first the
+// drain is cancelled, unless another caller waits for it.
 func (e *Engine) Sleep(ctx context.Context, level int, mode SleepMode) error {
 	if level != 1 && level != 2 {
 		return invalid("level", "sleep level %d: want 1 or 2", level)
@@ -91,7 +91,7 @@ func (e *loop) sleepIfDrained(ctx context.Context) {
 		return
 	}
 	e.mu.Lock()
-	open := e.open // with those in the mailbox
+	open := e.open // and in the mailbox
 	e.mu.Unlock()
 	if open > 0 || len(e.flights) > 0 { // those of ended sequences fill blocks that may be kept
 		return
@@ -132,8 +132,8 @@ func (e *Engine) setState(s State, level int) {
 	e.mu.Unlock()
 }
 
-// Wake wakes the model and returns a token generated afterwards. A drain in progress ends with [ErrWoken]. When ctx
-// ends Wake returns, but the wake continues. If it fails the model is asleep.
+// Wake wakes the model and returns a token generated afterwards. A drain ends with [ErrWoken]. When ctx ends Wake
+// returns, but the wake continues. If it fails the model sleeps.
 func (e *Engine) Wake(ctx context.Context) (token int32, err error) {
 	type answer struct {
 		token int32

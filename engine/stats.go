@@ -7,10 +7,10 @@ import (
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
-// Stats is of the end of the last step. Counters never reset.
+// Stats is of the last step's end. Counters never reset.
 type Stats struct {
 	sched.Stats
-	// Open is the number of unfinished sequences, with those in the mailbox.
+	// Open counts unfinished sequences, with the mailbox's.
 	Open  int
 	State State
 	// Level is 0 when awake.
@@ -22,7 +22,7 @@ type Stats struct {
 	Steps           uint64
 	PromptTokens    uint64 // of requests with a first token
 	GeneratedTokens uint64
-	// Recalled is the number of blocks read from files.
+	// Recalled counts blocks read from files.
 	Kept     keep.Stats
 	Recalled int
 	// KeptBytes is what a sleep keeps of the cache; 0 when awake.
@@ -90,7 +90,7 @@ func (e *loop) countToken(q *sequence, ev *Event) {
 // BlockSize is in tokens.
 func (e *Engine) BlockSize() int { return e.loop.pool.Size() }
 
-// Seats is the number of sequences that run at once.
+// Seats is how many sequences run at once.
 func (e *Engine) Seats() int { return e.cfg.Seats }
 
 // Workers returns process IDs; none if the worker runs in this process.

@@ -31,8 +31,7 @@ func (e *loop) admit(s *Stream) {
 	}
 }
 
-// admitGroup schedules one request's sequences together, or one by one if they resume or the model has a state for
-// each.
+// admitGroup schedules sequences one by one if they resume, or have a state each.
 func (e *loop) admitGroup(group []*sequence) error {
 	resumed := len(group[0].request.Resume) > 0
 	if !resumed && !e.model.Stateful() {
@@ -53,7 +52,7 @@ func (e *loop) admitGroup(group []*sequence) error {
 	return nil
 }
 
-// resume sends the events of tokens that another server generated, and reports whether the text is complete.
+// resume sends events of another server's tokens, and reports whether the text is complete.
 func (e *loop) resume(q *sequence) (over bool, err error) {
 	tokens := q.request.Resume[q.nth]
 	for i, t := range tokens {
@@ -73,7 +72,7 @@ func (e *loop) resume(q *sequence) (over bool, err error) {
 	return over, nil
 }
 
-// schedule fails if the sequences do not fit in the memory.
+// schedule fails if the memory is too small.
 func (e *loop) schedule(group []*sequence) error {
 	q := group[0]
 	r := q.request
@@ -82,7 +81,7 @@ func (e *loop) schedule(group []*sequence) error {
 		e.store.Refresh() // another server may have just written blocks
 	}
 	score := r.ScorePrompt && len(r.scores) < len(r.Prompt)-1 && len(q.made) == 0 // a resumed one has sent them
-	if !score && r.Embed == "" {                                                  // those that want output at every position bypass the cache
+	if !score && r.Embed == "" {                                                  // they need every position computed
 		e.recall(tokens, root)
 	}
 	err := e.sched.Add(sched.Request{
@@ -96,7 +95,6 @@ func (e *loop) schedule(group []*sequence) error {
 	return err
 }
 
-// close counts a sequence as finished.
 func (e *loop) close(q *sequence) {
 	e.mu.Lock()
 	e.open--
@@ -117,7 +115,7 @@ func (e *loop) drop(s *Stream) {
 	s.unbind()
 }
 
-// forget removes a sequence that the scheduler has removed.
+// forget is for a sequence that the scheduler does not have.
 func (e *loop) forget(q *sequence) {
 	delete(e.live, q.id)
 	q.live = false
@@ -141,7 +139,7 @@ type flight struct {
 	items []part
 }
 
-// part is an item of a flight, and what is due for it.
+// part is an item of a flight.
 type part struct {
 	q      *sequence
 	sample bool // a token or a vector
@@ -163,7 +161,7 @@ func (e *loop) fill() {
 	}
 }
 
-// pack records a flight and makes its batch.
+// pack makes the worker's batch and a flight.
 func (e *loop) pack(b *sched.Batch) {
 	var f flight
 	if n := len(e.flights); n < cap(e.flights) {
@@ -189,7 +187,7 @@ func (e *loop) pack(b *sched.Batch) {
 	e.flights = append(e.flights, f)
 }
 
-// packItem fills wi in place: a copy costs as much as all the rest.
+// packItem fills wi in place: a copy costs as much as the rest.
 func (e *loop) packItem(wi *worker.Item, it *sched.Item, q *sequence) {
 	*wi = worker.Item{}
 	wi.ID, wi.Pos, wi.Count, wi.Blocks = uint64(it.ID), it.Pos, len(it.Tokens), it.Blocks[len(it.Blocks)-it.New:]
@@ -208,7 +206,7 @@ func (e *loop) packItem(wi *worker.Item, it *sched.Item, q *sequence) {
 	}
 }
 
-// lookup's sequence is usually at the same index of the previous batch.
+// lookup: usually it is at the same index of the previous batch.
 func (e *loop) lookup(id sched.ID, place int) *sequence {
 	if place < len(e.recent) {
 		if q := e.recent[place]; q.id == id && q.live {
@@ -239,7 +237,7 @@ func (e *StepError) Error() string { return fmt.Sprintf("the model failed to com
 // Unwrap returns the cause.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// finish ends a sequence, and the stream with its last one.
+// finish ends the stream with its last sequence.
 func (e *loop) finish(q *sequence) {
 	e.forget(q)
 	if q.stream.left--; q.stream.left == 0 {
@@ -248,7 +246,6 @@ func (e *loop) finish(q *sequence) {
 	}
 }
 
-// message is an event, or the end of a stream.
 type message struct {
 	stream *Stream
 	event  Event
@@ -264,7 +261,7 @@ func (e *loop) newEvent(s *Stream) *Event {
 	return &m.event
 }
 
-// flush runs after the next batch is queued: the worker does not wait for it.
+// flush runs after the next batch is queued: the worker does not wait.
 func (e *loop) flush() {
 	for i := range e.outbox {
 		m := &e.outbox[i]
@@ -278,7 +275,7 @@ func (e *loop) flush() {
 	e.outbox = e.outbox[:0]
 }
 
-// Probe generates a token, or a vector. It queues like any request.
+// Probe generates a token, or a vector, in the queue.
 func (e *Engine) Probe(ctx context.Context) (token int32, err error) {
 	r := Request{Prompt: []int32{e.probeToken()}, MaxTokens: 1, IgnoreEnd: true}
 	if r.Embed = e.pooling(); r.Embed != "" {
@@ -296,7 +293,7 @@ func (e *Engine) Probe(ctx context.Context) (token int32, err error) {
 	return ev.Token, err
 }
 
-// pooling returns a supported pooling if the model makes vectors only.
+// pooling is for a model of vectors only.
 func (e *Engine) pooling() Pooling {
 	switch {
 	case e.model.Ranks:

@@ -2,7 +2,7 @@ package engine
 
 import "strings"
 
-// stopper cuts a text before the first stop string. It holds back what may begin one.
+// stopper cuts a text before the first stop string, and holds back what may begin one.
 type stopper struct {
 	stops  []string
 	keep   bool // the text includes the stop string
@@ -19,7 +19,7 @@ func newStopper(stops []string, keep bool) stopper {
 	return s
 }
 
-// write returns the text that is certain.
+// write returns what is certain.
 func (s *stopper) write(piece string) (text string, found bool) {
 	if len(s.stops) == 0 {
 		return piece, false
@@ -47,7 +47,7 @@ func (s *stopper) write(piece string) (text string, found bool) {
 	return text[:cut], false
 }
 
-// undecided returns the length of text's longest suffix that begins a stop string.
+// undecided returns the length of the longest suffix that begins a stop string.
 func (s *stopper) undecided(text string) int {
 	for n := min(s.longer, len(text)); n > 0; n-- {
 		tail := text[len(text)-n:]

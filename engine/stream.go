@@ -29,13 +29,12 @@ type Event struct {
 	// earlier tokens.
 	Text string
 	// Finish is set in a sequence's last event.
-	Finish Finish
-	// StopString ended the text, if any did.
+	Finish     Finish
 	StopString string
-	// Prompt scores each prompt token but the first, in a sequence's first event, for [Request.ScorePrompt].
+	// Prompt scores each prompt token but the first, in the first event ([Request.ScorePrompt]).
 	Prompt []sample.Choice
-	// Cached is the number of prompt tokens that were not computed, in a sequence's first event. A request's other
-	// sequences share the first one's prompt.
+	// Cached counts the prompt tokens that were not computed, in the first event. A request's other sequences share the
+	// first one's prompt.
 	Cached int
 	// Embedding is what [Request.Embed] asked for.
 	Embedding []float32
@@ -44,10 +43,10 @@ type Event struct {
 // ErrClosed is returned by [Stream.Next] after Close.
 var ErrClosed = errors.New("the stream is closed")
 
-// Stream carries the events of requests, in order within a sequence. It is for one reader; Close may be called from any
-// goroutine. The engine never waits for the reader.
+// Stream has events in order within a sequence. It is for one reader; Close may be called from any goroutine. The
+// engine never waits for the reader.
 type Stream struct {
-	ready  chan struct{} // the engine sends, never closes; size 1: a late reader finds the signal
+	ready  chan struct{} // the engine sends, never closes; size 1: a late reader finds it
 	abort  func()        // drops the sequences
 	unbind func() bool   // stops watching the context
 
@@ -63,8 +62,8 @@ type Stream struct {
 
 func newStream() *Stream { return &Stream{ready: make(chan struct{}, 1)} }
 
-// Next blocks until there is an event, the request's context ends or the engine stops. After the last event it returns
-// [io.EOF]. Other errors are the context's cause, [ErrClosed], [ErrStopped], [ErrInterrupted] or a failed step.
+// Next blocks until there is an event, the context ends or the engine stops. After the last event it returns [io.EOF].
+// Other errors are the context's cause, [ErrClosed], [ErrStopped], [ErrInterrupted] or a failed step.
 func (s *Stream) Next() (Event, error) {
 	for {
 		s.mu.Lock()
@@ -86,7 +85,7 @@ func (s *Stream) Next() (Event, error) {
 	}
 }
 
-// All's last pair may be an error. Breaking out of the loop closes the stream.
+// All's last pair may be an error. Breaking out closes the stream.
 func (s *Stream) All() iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		defer s.Close()
@@ -102,7 +101,7 @@ func (s *Stream) All() iter.Seq2[Event, error] {
 	}
 }
 
-// Close cancels the request before the engine's next step, and does not wait for that.
+// Close cancels the request before the next step, and does not wait.
 func (s *Stream) Close() { s.giveUp(ErrClosed) }
 
 func (s *Stream) giveUp(err error) {
@@ -120,7 +119,7 @@ func (s *Stream) push(e *Event) {
 	s.signal()
 }
 
-// end ends the stream with err, or io.EOF; discard drops queued events. It reports whether the stream was open.
+// end's discard drops queued events. It reports whether the stream was open.
 func (s *Stream) end(err error, discard bool) bool {
 	s.mu.Lock()
 	open := s.err == nil
