@@ -136,7 +136,7 @@ type loop struct {
 	recalled int         // blocks read from files
 }
 
-// New's caller closes inf after Run has returned.
+// New returns an engine for inf, which the caller closes after Run has returned.
 func New(inf infer.Inferencer, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
 	w := worker.New(worker.Config{
 		Launch: worker.InProcess(worker.Builder{Model: worker.Borrowed(inf), Adapter: worker.OpenAdapter}),

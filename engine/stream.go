@@ -85,7 +85,7 @@ func (s *Stream) Next() (Event, error) {
 	}
 }
 
-// All's last pair may be an error. Breaking out closes the stream.
+// All yields the events; the last pair may be an error. Breaking out closes the stream.
 func (s *Stream) All() iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		defer s.Close()

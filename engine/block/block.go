@@ -116,8 +116,8 @@ func (p *Pool) Share(id int32) {
 	p.refs[id]++
 }
 
-// Free removes one holder of each block, the last first: the next sequence gets them in the same order. It panics if
-// one is free.
+// Free removes one holder of each block, the last first: the next sequence gets them in this order. It panics if one is
+// free.
 func (p *Pool) Free(ids ...int32) {
 	for i := len(ids) - 1; i >= 0; i-- {
 		id := ids[i]
@@ -135,9 +135,9 @@ func (p *Pool) Free(ids ...int32) {
 	}
 }
 
-// Writable makes the last of ids writable for one holder. A shared or named block is replaced in ids by a free one, and
-// copied is true: the caller must copy from to to first. ok is false, and nothing changes, if none is free. It panics
-// if ids is empty.
+// Writable makes the last of ids writable for one holder. A shared or named block is replaced in ids, and copied is
+// true: the caller must copy from to to first. ok is false, and nothing changes, if no block is free. It panics if ids
+// is empty.
 func (p *Pool) Writable(ids []int32) (from, to int32, copied, ok bool) {
 	last := len(ids) - 1
 	from = ids[last]
@@ -153,7 +153,6 @@ func (p *Pool) Writable(ids []int32) (from, to int32, copied, ok bool) {
 	return from, to, true, true
 }
 
-// link puts a free block at the ring's end.
 func (p *Pool) link(id int32) {
 	end := int32(len(p.refs))
 	last := p.prev[end]

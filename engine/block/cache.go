@@ -31,7 +31,6 @@ func (k Key) Root() Hash {
 	return Hash(sum[:16])
 }
 
-// chunk is in tokens per SHA-256.
 const chunk = 16
 
 // Next returns the name of a block after one named h, or a root.
@@ -60,8 +59,8 @@ func Chain(hashes []Hash, root Hash, tokens []int32, size int) []Hash {
 	return hashes
 }
 
-// Register names a held block, which must be computed before it is read. If the name is taken, or the block has one,
-// nothing happens. It panics if the block is free.
+// Register names a held block, which must be computed before it is read, unless the name is taken, or the block has
+// one. It panics if the block is free.
 func (p *Pool) Register(id int32, h Hash) {
 	if p.refs[id] <= 0 {
 		panic(fmt.Sprintf("block: register of block %d, which is free", id))
@@ -97,8 +96,7 @@ func (p *Pool) Take(h Hash) (id int32, ok bool) {
 	return id, true
 }
 
-// Match returns how many of the first hashes name a block, and how many of those are free: taking them reduces
-// [Pool.Available].
+// Match returns how many of the first hashes name a block, and how many of those are free.
 func (p *Pool) Match(hashes []Hash) (found, free int) {
 	for _, h := range hashes {
 		id, ok := p.Lookup(h)

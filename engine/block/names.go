@@ -6,8 +6,7 @@ import (
 	"math/rand/v2"
 )
 
-// names maps names to blocks by open addressing, at most half full, without allocations. The seed keeps clients from
-// choosing slots; no result depends on it.
+// names is open addressing, at most half full. The seed keeps clients from choosing slots.
 type names struct {
 	slots []slot
 	shift int
@@ -15,7 +14,7 @@ type names struct {
 	len   int
 }
 
-// slot is empty if id is 0, else id is the block's number plus 1. The tag saves comparisons of names.
+// The block's number is id-1; 0: empty. The tag saves comparisons of names.
 type slot struct {
 	tag uint32
 	id  int32
@@ -26,14 +25,13 @@ func newNames(count int) names {
 	return names{slots: make([]slot, 1<<n), shift: 64 - n, seed: rand.Uint64() | 1}
 }
 
-// home returns where the search for h begins.
 func (s *names) home(h *Hash) int {
 	return int(binary.LittleEndian.Uint64(h[:]) * s.seed >> s.shift)
 }
 
 func tag(h *Hash) uint32 { return binary.LittleEndian.Uint32(h[8:]) }
 
-// find returns the slot of h, or the empty one for it. all has the blocks' names.
+// find returns the slot of h, or the empty one for it.
 func (s *names) find(h *Hash, all []Hash) int {
 	t := tag(h)
 	for i := s.home(h); ; i = (i + 1) & (len(s.slots) - 1) {

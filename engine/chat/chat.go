@@ -131,7 +131,7 @@ func (t *Template) Render(ctx context.Context, messages []Message, o Options) (s
 	return text, err
 }
 
-// roles are what templates know; what one does not show of them is placed elsewhere.
+// What a template does not show of roles is placed elsewhere.
 var roles = strings.Fields("system user assistant tool")
 
 func unguarded(s string) string { return s }

@@ -13,7 +13,6 @@ import (
 // places are the parts of a conversation that a template shows; see [Template.placed].
 type places struct{ system, manySystem, tools, calls, results bool }
 
-// These show what a template renders.
 var (
 	probeSystem = []Message{{Role: "system", Content: "needle"}, {Role: "system", Content: "bodkin"}, {Role: "user", Content: "question"}}
 	probeCall   = []Message{
@@ -84,8 +83,7 @@ func hasTools(raw json.RawMessage) bool {
 	return json.Unmarshal(raw, &list) == nil && len(list) > 0
 }
 
-// preface adds a text to the leading system messages, or to the first user message if the template shows no system
-// message.
+// preface adds to the leading system messages, or to the first user message if the template shows no system message.
 func (t *Template) preface(messages []Message, text string) []Message {
 	if !t.has.system {
 		messages = slices.Clone(messages)
@@ -103,7 +101,6 @@ func (t *Template) preface(messages []Message, text string) []Message {
 	return messages
 }
 
-// written writes calls and results as text, if the template does not show them.
 func (t *Template) written(messages []Message, call func(name, arguments string) string) []Message {
 	var out []Message
 	names := map[string]string{}
@@ -133,7 +130,6 @@ func (t *Template) written(messages []Message, call func(name, arguments string)
 	return out
 }
 
-// paragraphs joins texts by blank lines.
 func paragraphs(messages ...Message) string {
 	var texts []string
 	for _, m := range messages {

@@ -46,7 +46,6 @@ func (t *Template) variables(messages []Message, o Options) (map[string]any, err
 	return vars, nil
 }
 
-// callStyle is the format of calls that a template wants.
 type callStyle struct {
 	textArguments bool // arguments are text, not an object
 	emptyContent  bool // the content of a message of calls only is "", not None
@@ -109,6 +108,6 @@ func object(text string) string {
 			return text
 		}
 	}
-	raw, _ := json.Marshal(map[string]string{"unfinished": text}) // strings always marshal
+	raw, _ := json.Marshal(map[string]string{"unfinished": text})
 	return string(raw)
 }

@@ -2,7 +2,7 @@ package gguf
 
 import "math"
 
-// F16ToF32 widens an IEEE 754 half. It is small enough to be inlined.
+// F16ToF32 widens an IEEE 754 half, small enough to be inlined.
 func F16ToF32(h uint16) float32 {
 	// The shift leaves the sign on top, the mask clears its copies. Exponent biases are 15 and 127: 2^112 makes up for
 	// it.

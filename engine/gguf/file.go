@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// File is an open GGUF file, or several that are one model. Its methods but Close are safe for many goroutines at once.
+// File is an open GGUF file, or several of one model. Its methods but Close are safe for many goroutines.
 type File struct {
 	data    []byte // nil after Close
 	mapped  bool   // Close must unmap data
@@ -23,13 +23,13 @@ type File struct {
 	tensors []Tensor // in file order
 	index   map[string]int
 	weights int     // where the tensors' data begin
-	rest    []*File // the model's other files, whose tensors are above
+	rest    []*File // of the model; their tensors are above
 
 	close sync.Once
 }
 
-// Open maps a file and reads its header, and does that for all files of a model that llama-gguf-split has split. The
-// error names the path, and the byte offset in an invalid file.
+// Open maps a file and reads its header; also the other files that llama-gguf-split made. The error names the path, and
+// the byte offset in an invalid file.
 func Open(path string) (*File, error) {
 	parts := ggufname.Parts(path)
 	f, err := openPart(parts, 0)
@@ -104,7 +104,7 @@ func openFile(path string) (*File, error) {
 	p := &parser{data: data}
 	f, err := p.file()
 	if err != nil {
-		_ = unmap(data) // the file's error counts
+		_ = unmap(data)
 		return nil, fmt.Errorf("open model file %s: %w", path, err)
 	}
 	f.mapped = true
@@ -161,8 +161,7 @@ func (f *File) Release() error {
 // sampled is in bytes per tensor.
 const sampled = 64
 
-// Fingerprint returns a hash of the metadata and of some bytes of each tensor. It does not protect against a file made
-// to have another's.
+// Fingerprint hashes the metadata and some bytes of each tensor. It does not protect against forgery.
 func (f *File) Fingerprint() uint64 {
 	h := xxhash.New()
 	for _, p := range append([]*File{f}, f.rest...) {

@@ -29,7 +29,6 @@ func encodeTable(nibbles []byte, x []float32, d float32) {
 	}
 }
 
-// nearest4 returns the code of the nearest value.
 func nearest4(v float32) byte {
 	for i := range table4[1:] {
 		if v < (float32(table4[i])+float32(table4[i+1]))/2 {

@@ -1,7 +1,7 @@
 package gguf
 
-// Blocks of 256 values in groups of 16 or 32, each with a scale and in some types a minimum, which are small integers
-// times a half of the block: x = d·s·q - dmin·m. The order is ggml's (ggml-common.h, block_q2_K to block_q6_K).
+// Blocks of 256 values in groups of 16 or 32. Scales, and in some types minimums, are small integers times a half of
+// the block: x = d·s·q - dmin·m. The order is ggml's (ggml-common.h, block_q2_K to block_q6_K).
 
 // Of groups only the first 256/size scales and minimums count.
 type groups struct {

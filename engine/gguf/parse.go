@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Far above any real model, these bound the memory that a hostile header costs.
+// Bounds of the memory that a hostile header costs.
 const (
 	maxKeys    = 1 << 16
 	maxTensors = 1 << 18
@@ -31,7 +31,7 @@ type parser struct {
 	err  error
 }
 
-// fail's error names the offset of the wrong bytes.
+// fail names the offset of the wrong bytes.
 func (p *parser) fail(at int, format string, args ...any) {
 	if p.err == nil {
 		p.err = fmt.Errorf("byte %d: %s", at, fmt.Sprintf(format, args...))
@@ -83,7 +83,6 @@ func (p *parser) count(size, limit int, what string) int {
 	return int(n)
 }
 
-// bytes reads a length and that many bytes.
 func (p *parser) bytes(what string) []byte {
 	at := p.pos
 	n := p.uint64("length of " + what)
@@ -116,7 +115,7 @@ func (p *parser) file() (*File, error) {
 
 func (p *parser) header(f *File) (tensors, keys int) {
 	if m := p.take(len(magic), "magic"); m != nil && string(m) != magic {
-		p.fail(0, "it does not begin with %q: this is not a GGUF file", magic) // how it begins is told to nobody
+		p.fail(0, "it does not begin with %q: this is not a GGUF file", magic)
 	}
 	v := p.uint32("version")
 	switch {
@@ -153,7 +152,6 @@ func (p *parser) metadata(f *File, n int) {
 	}
 }
 
-// alignment returns the boundary of tensor data.
 func (f *File) alignment() (int, error) {
 	if _, ok := f.values[keyAlignment]; !ok {
 		return defaultAlign, nil

@@ -31,7 +31,6 @@ func half(b []byte) float32 { return F16ToF32(binary.LittleEndian.Uint16(b)) }
 
 func putHalf(b []byte, x float32) { binary.LittleEndian.PutUint16(b, F32ToF16(x)) }
 
-// parts returns nil for high if there are no fifth bits.
 func (n nibbleType) parts(b []byte) (head, high, low []byte) {
 	at := 2
 	if n.min {
@@ -92,7 +91,6 @@ func (n nibbleType) encode(block []byte, x []float32) {
 	}
 }
 
-// extreme returns the value of largest magnitude.
 func extreme(x []float32) float32 {
 	var e, top float32
 	for _, v := range x {
@@ -164,7 +162,7 @@ func (t Type) Decodable() bool {
 }
 
 // Decode writes the values of src to out. Any bytes decode to some numbers, also NaN and infinity. It fails if t is not
-// decodable, or if len(src) is not RowBytes(len(out)).
+// Decodable, or len(src) not RowBytes(len(out)).
 func Decode(t Type, out []float32, src []byte) error {
 	size, err := t.RowBytes(len(out))
 	switch {
@@ -202,8 +200,7 @@ func Decode(t Type, out []float32, src []byte) error {
 
 const decodable = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4"
 
-// Encode encodes whole rows in any Decodable type. It quantises by each block's range; llama-quantize searches and
-// loses less.
+// Encode encodes whole rows in any Decodable type, by each block's range; llama-quantize loses less.
 func Encode(t Type, x []float32) ([]byte, error) {
 	size, err := t.RowBytes(len(x))
 	if err != nil {

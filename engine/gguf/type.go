@@ -96,7 +96,7 @@ func (t Type) RowBytes(n int) (int, error) {
 const maxInt = int(^uint(0) >> 1)
 
 // Tensor is an array in a file. Dims[0] is the row length; a matrix of n inputs to m outputs has Dims [n, m]. Data is
-// the file's memory: read only, little endian, valid until the File closes, and aligned as the file if mapped.
+// the file's memory: read only, little endian, valid until Close, aligned as the file if mapped.
 type Tensor struct {
 	Name string
 	Dims []int
@@ -113,7 +113,7 @@ func (t Tensor) Len() int {
 	return n
 }
 
-// tensorBytes refuses sizes that overflow, in any order of the factors.
+// tensorBytes refuses sizes that overflow.
 func tensorBytes(t Type, dims []int) (int, error) {
 	if len(dims) == 0 || len(dims) > maxDims {
 		return 0, fmt.Errorf("a tensor has 1 to %d dimensions, not %d", maxDims, len(dims))

@@ -36,7 +36,6 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint32(k))
 }
 
-// size returns a scalar's bytes; 0 for others.
 func (k Kind) size() int {
 	switch k {
 	case KindUint8, KindInt8, KindBool:
@@ -52,7 +51,7 @@ func (k Kind) size() int {
 	}
 }
 
-// value is where a metadata value is: lo:hi is a scalar's or string's bytes, or all elements of an array.
+// value is at lo:hi, a scalar's or string's bytes, or all elements.
 type value struct {
 	kind, elem Kind // of an array
 	count      int  // of an array
@@ -105,14 +104,13 @@ func (p *parser) array(what string, depth int) value {
 	return v
 }
 
-// elements reads strings or arrays.
 func (p *parser) elements(v value, what string, depth int) {
 	for i := 0; i < v.count && p.err == nil; i++ {
 		if v.elem == KindArray {
 			p.array(what, depth+1)
 			continue
 		}
-		// The common case, a large vocabulary: no message is built.
+		// No message is built for a large vocabulary.
 		if p.left() >= 8 {
 			if n := binary.LittleEndian.Uint64(p.data[p.pos:]); n <= uint64(p.left()-8) {
 				p.pos += 8 + int(n)
@@ -126,13 +124,13 @@ func (p *parser) elements(v value, what string, depth int) {
 // Keys returns all in file order. The caller must not change the slice.
 func (f *File) Keys() []string { return f.keys }
 
-// Kind returns a value's kind, and of an array its elements' kind and number.
+// Kind returns a value's kind, and an array's elements' kind and number.
 func (f *File) Kind(key string) (kind, elem Kind, count int, ok bool) {
 	v, ok := f.values[key]
 	return v.kind, v.elem, v.count, ok
 }
 
-// String reads a string. ok is false if the key is absent or of another kind, as in all readers.
+// String reads a string. ok is false if the key is absent or of another kind, as for all readers.
 func (f *File) String(key string) (s string, ok bool) {
 	v, ok := f.values[key]
 	if !ok || v.kind != KindString {

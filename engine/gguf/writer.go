@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// Writer makes a GGUF version 3 file: set metadata, add tensors, Flush, which returns the first error of all. The order
-// is that of the calls. It belongs to one goroutine.
+// Writer makes a GGUF version 3 file: set metadata, add tensors, Flush, which returns the first error of all. It
+// belongs to one goroutine.
 type Writer struct {
 	dst     io.Writer
 	meta    []byte // encoded keys and values
@@ -80,9 +80,9 @@ func (w *Writer) SetUint32(key string, v uint32) {
 	}
 }
 
-// put appends numbers, bools or slices of them.
+// put takes numbers, bools or slices of them.
 func (w *Writer) put(v any) {
-	w.meta, _ = binary.Append(w.meta, binary.LittleEndian, v) // fails for other types only
+	w.meta, _ = binary.Append(w.meta, binary.LittleEndian, v)
 }
 
 // SetFloat32 sets a float.
@@ -157,7 +157,7 @@ func (w *Writer) AddTensor(name string, dims []int, t Type, data []byte) {
 	})
 }
 
-// AddTensorFunc adds a tensor whose bytes write writes during Flush: exactly as many as dims and t require.
+// AddTensorFunc adds a tensor whose bytes write writes during Flush.
 func (w *Writer) AddTensorFunc(name string, dims []int, t Type, write func(io.Writer) error) {
 	size, err := tensorBytes(t, dims)
 	switch {

@@ -18,7 +18,7 @@ import (
 
 const known = ".digest"
 
-// settle is the age from which a further change of a file surely has another time.
+// settle is when a further change of a file surely has another time.
 const settle = 2 * time.Second
 
 type digestFile struct {
@@ -34,7 +34,7 @@ type Model struct {
 	changed  time.Time // last
 }
 
-// OpenModel identifies all files of a model by the name of one. dir caches their digest, as Dir of [Config].
+// OpenModel identifies a model's files by the name of one. dir is a [Config]'s.
 func OpenModel(path, dir string) (*Model, error) {
 	m := &Model{paths: ggufname.Parts(path), dir: dir}
 	var err error
@@ -109,9 +109,9 @@ func (m *Model) Digest(ctx context.Context) (sum [32]byte, err error) {
 		return sum, errors.New("the model's file was changed since it was loaded")
 	}
 	sum = [32]byte(h.Sum(nil))
-	if _, err := private(m.dir); err == nil { // else the store reports it
+	if _, err := private(m.dir); err == nil {
 		if b, err := json.Marshal(digestFile{m.identity, hex.EncodeToString(sum[:])}); err == nil {
-			_ = replace(m.memory(), b) // on failure it is computed again
+			_ = replace(m.memory(), b)
 		}
 	}
 	return sum, nil
@@ -127,7 +127,7 @@ func hashFile(ctx context.Context, h io.Writer, path string) error {
 	return err
 }
 
-// replace is atomic, and replaces links. The store sweeps what a crash leaves.
+// replace is atomic, and replaces links.
 func replace(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "*"+partial)
 	if err != nil {

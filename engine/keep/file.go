@@ -53,7 +53,7 @@ func (s *Store) header(f *file) []byte {
 	return out
 }
 
-// errUnopened may be for want of file descriptors: the file may be good.
+// errUnopened: the file may be good.
 var errUnopened = errors.New("it can't be opened")
 
 // read checks all but the blocks' contents.
@@ -98,8 +98,8 @@ func (s *Store) read(path string, size int64) (*file, error) {
 // Write writes the blocks of these indices into Save's names to a file from offset on, and returns their checksums.
 type Write func(path string, offset int64, numbers []int) (sums []uint64, err error)
 
-// Save writes blocks that are in no file to a new one, of the first ones as many as the limit allows, until ctx ends.
-// It returns how many. The error is the disk's or write's; then there is no new file.
+// Save writes blocks that are in no file to a new one, the first ones within the limit, until ctx ends. It returns how
+// many. If the disk or write fails, there is no new file.
 func (s *Store) Save(ctx context.Context, names []block.Hash, write Write) (int, error) {
 	names = names[:min(int64(len(names)), s.cfg.Limit/s.cfg.BlockBytes)]
 	_ = os.Mkdir(s.dir, 0o700) // a user may remove the folder to delete conversations
@@ -109,7 +109,7 @@ func (s *Store) Save(ctx context.Context, names []block.Hash, write Write) (int,
 	}
 	s.sweep(0, nil)
 	var numbers []int
-	stay := map[string]bool{} // files with blocks of this call are not removed for it
+	stay := map[string]bool{} // not removed for this call
 	for i, n := range names {
 		if p, ok := s.index[n]; ok {
 			stay[p.name] = true
@@ -136,7 +136,6 @@ func (s *Store) Save(ctx context.Context, names []block.Hash, write Write) (int,
 	return n, nil
 }
 
-// fileBytes is for n blocks.
 func (s *Store) fileBytes(n int) int64 { return headerBytes(n) + int64(n)*s.cfg.BlockBytes }
 
 func (s *Store) save(ctx context.Context, names []block.Hash, numbers []int, write Write) (int, error) {

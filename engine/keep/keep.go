@@ -47,7 +47,7 @@ type Config struct {
 	Limit int64
 	// Age is how long an unused file lives; 0: forever.
 	Age time.Duration
-	// Key must differ for anything that computes other contents.
+	// Key covers what decides a block's contents.
 	Key [32]byte
 	// BlockBytes is the size of a block.
 	BlockBytes int64
@@ -119,7 +119,6 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// private creates the folder.
 func private(parent string) (string, error) {
 	dir := filepath.Join(parent, folder)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -135,7 +134,6 @@ func private(parent string) (string, error) {
 	return dir, nil
 }
 
-// entry is a file of any model.
 type entry struct {
 	name  string
 	bytes int64
@@ -143,7 +141,7 @@ type entry struct {
 	mine  bool // nobody else can open it
 }
 
-// alone reports whether only the owner can open the folder, and logs a change once.
+// alone reports whether only the owner can open the folder.
 func (s *Store) alone() bool {
 	st, err := os.Lstat(s.dir)
 	is := err == nil && st.IsDir() && mine(st)
@@ -154,7 +152,6 @@ func (s *Store) alone() bool {
 	return is
 }
 
-// list returns the least recently used first.
 func (s *Store) list() []entry {
 	if !s.alone() {
 		return nil
@@ -174,8 +171,8 @@ func (s *Store) list() []entry {
 	return files
 }
 
-// sweep removes old and unfinished files, then the least recently used ones but those in stay, until room bytes are
-// free. It returns the free bytes.
+// sweep removes old and unfinished files, then the least recently used ones but stay, until room bytes are free. It
+// returns the free bytes.
 func (s *Store) sweep(room int64, stay map[string]bool) int64 {
 	now := time.Now()
 	var total int64
@@ -211,7 +208,6 @@ func (s *Store) sweep(room int64, stay map[string]bool) int64 {
 	return s.cfg.Limit - total
 }
 
-// forget drops a file from the index.
 func (s *Store) forget(name string) {
 	f := s.files[name]
 	if f == nil {
@@ -309,7 +305,7 @@ func (s *Store) touch(name string, now time.Time) {
 	if f := s.files[name]; f != nil {
 		f.used = now
 	}
-	_ = os.Chtimes(filepath.Join(s.dir, name), now, now) // else the file is removed earlier
+	_ = os.Chtimes(filepath.Join(s.dir, name), now, now)
 }
 
 // Drop removes an unusable file, and logs why.

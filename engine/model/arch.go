@@ -7,8 +7,7 @@ import (
 	"slices"
 )
 
-// architecture is how families of models differ. The references are llama.cpp's graphs (src/models) and the authors'
-// code.
+// The references are llama.cpp's graphs (src/models) and the authors' code.
 type architecture struct {
 	neox     bool     // RoPE pairs are halves of the head
 	qkvBias  bool     // of attention projections, required
@@ -61,7 +60,7 @@ func Architectures() []string { return slices.Sorted(maps.Keys(architectures)) }
 // Some of Mistral's models have a window in all layers.
 func readLlama(m *metadata, c *Config) { c.Window = m.window(c, 0) }
 
-// readQwen35: every fourth layer has attention, the others a gated delta net. The rotation's sections are for images.
+// Every fourth layer has attention, the others a gated delta net. The rotation's sections are for images.
 func readQwen35(m *metadata, c *Config) {
 	m.trunk(c)
 	c.GlobalEvery = m.size("full_attention_interval", 4)
@@ -85,13 +84,13 @@ func readQwen35(m *metadata, c *Config) {
 	}
 }
 
-// readGemma is for the whole family. The converter adds the 1 to norm weights that the authors' code adds.
+// The converter adds the 1 to norm weights that the authors' code adds.
 func readGemma(_ *metadata, c *Config) {
 	c.GELU = true
 	c.EmbedScale = float32(math.Sqrt(float64(c.Dim)))
 }
 
-// readGemma2: soft caps, and every other layer has a window.
+// Every other layer has a window.
 func readGemma2(m *metadata, c *Config) {
 	readGemma(m, c)
 	c.Window, c.GlobalEvery = m.window(c, 4096), 2
@@ -100,7 +99,7 @@ func readGemma2(m *metadata, c *Config) {
 	c.largest(46)
 }
 
-// readGemma3: five layers with a window and their own rotation, then one without.
+// Five layers with a window and their own rotation, then one without.
 func readGemma3(m *metadata, c *Config) {
 	readGemma(m, c)
 	c.LogitSoftcap = m.number("final_logit_softcapping", 0)
@@ -112,8 +111,7 @@ func readGemma3(m *metadata, c *Config) {
 	c.largest(62)
 }
 
-// readGemma4: layers with a window have heads of another shape. The last layers may use earlier keys and values, and be
-// wider.
+// Layers with a window have heads of another shape. The last layers may use earlier keys and values, and be wider.
 func readGemma4(m *metadata, c *Config) {
 	readGemma(m, c)
 	c.AttnScale = 1
@@ -135,7 +133,7 @@ func readGemma4(m *metadata, c *Config) {
 		m.fail("%s.attention.shared_kv_layers is %d of %d: want at least %d layers with keys and values of their own", m.arch, c.SharedKV, c.Layers, c.GlobalEvery)
 		return
 	}
-	if c.Experts > 0 { // beside a feed-forward layer
+	if c.Experts > 0 {
 		c.SharedFFN = m.size("feed_forward_length", 0)
 	}
 	global := c.GlobalEvery - 1
@@ -149,14 +147,14 @@ func readGemma4(m *metadata, c *Config) {
 	}
 }
 
-// largest sets the 27B models' attention scale, from Dim/Heads. There is no key for it but the number of layers.
+// largest sets the 27B models' attention scale. There is no key for it but the number of layers.
 func (c *Config) largest(layers int) {
 	if c.Layers == layers {
 		c.AttnScale = float32(1 / math.Sqrt(float64(c.Dim/c.Heads)))
 	}
 }
 
-// readGPTOSS: every other layer has a window.
+// Every other layer has a window.
 func readGPTOSS(m *metadata, c *Config) {
 	c.Window, c.GlobalEvery = m.window(c, 128), m.pattern(2)
 	c.ClampedGate = true
@@ -165,14 +163,14 @@ func readGPTOSS(m *metadata, c *Config) {
 	}
 }
 
-// readGLM4: models of images and texts rotate other pairs.
+// Models of images and texts rotate other pairs.
 func readGLM4(m *metadata, _ *Config) {
 	if m.has("rope.dimension_sections") {
 		m.fail("%s.rope.dimension_sections is there: models that see images are not supported", m.arch)
 	}
 }
 
-// readGLM4MoE: the first layers have no experts, which are chosen by sigmoids, as in DeepSeek V3.
+// The first layers have no experts, which are chosen by sigmoids, as in DeepSeek V3.
 func readGLM4MoE(m *metadata, c *Config) {
 	m.trunk(c)
 	if c.DenseLayers = min(m.count("leading_dense_block_count"), c.Layers); c.DenseLayers > 0 {
@@ -188,8 +186,7 @@ func readGLM4MoE(m *metadata, c *Config) {
 	}
 }
 
-// readBERT: positions are learned, and the feed-forward layer has no gate.
+// Positions are learned, and the feed-forward layer has no gate.
 func readBERT(_ *metadata, c *Config) { c.GELU, c.RopeDim = true, 0 }
 
-// readPhi3: a window is in all layers.
 func readPhi3(m *metadata, c *Config) { c.Window = m.window(c, 0) }

@@ -22,8 +22,8 @@ type Config struct {
 	Context int     // positions in training
 	RMSEps  float32 // in an encoder LayerNorm's
 
-	// An Encoder's tokens all see one another, and LayerNorm follows each half of a block: it makes vectors. If it
-	// Ranks, it makes the score of a query with a document.
+	// An Encoder's tokens see one another, and LayerNorm follows each half of a block: it makes vectors. If it Ranks,
+	// it makes the score of a query with a document.
 	Encoder, Ranks bool
 	// Pair ends the first text of a pair, whose second has another type of token; 0: all have one.
 	Pair int32
@@ -78,7 +78,7 @@ type Config struct {
 // maxSize keeps products of two hyperparameters from overflow.
 const maxSize = 1 << 30
 
-// ReadConfig reads and checks the shape. It needs tensors for the size of the vocabulary only.
+// ReadConfig needs tensors for the size of the vocabulary only.
 func ReadConfig(f *gguf.File) (Config, error) {
 	c, err := readConfig(f)
 	if err != nil {
@@ -164,7 +164,7 @@ func (c Config) check() error {
 	return nil
 }
 
-// Shape is of a layer.
+// Shape is a layer's.
 func (c *Config) Shape(layer int) (headDim, kvHeads int) {
 	if c.LocalHeadDim > 0 && c.windowed(layer) {
 		return c.LocalHeadDim, c.LocalKVHeads
@@ -192,15 +192,14 @@ func (c *Config) source(layer int) int {
 // Delta reports whether a layer has a gated delta net.
 func (c *Config) Delta(layer int) bool { return c.DeltaHeads > 0 && (layer+1)%c.GlobalEvery != 0 }
 
-// Stateful reports whether each token changes a state of its sequence in place: none of it can be used for another
-// sequence, or again.
+// Stateful reports whether each token changes a state of its sequence, which can't be used for another one, or again.
 func (c Config) Stateful() bool { return c.DeltaHeads > 0 }
 
 // Plain reports whether all layers have one shape and see the past: such models can take adapters and be divided among
 // processes.
 func (c Config) Plain() bool { return !c.Encoder && c.LocalHeadDim == 0 && !c.Stateful() }
 
-// DeltaChannels are queries, keys and values of a delta net's convolution.
+// DeltaChannels is the width of a delta net's convolution.
 func (c *Config) DeltaChannels() int { return (2*c.DeltaKeys + c.DeltaHeads) * c.DeltaDim }
 
 func (c *Config) windowed(layer int) bool {

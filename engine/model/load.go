@@ -22,7 +22,7 @@ const (
 	nameRopeLong  = "rope_factors_long.weight"
 )
 
-// Load's error names the key or tensor and what was expected. The model is valid until f closes.
+// Load fails with the name of a key or tensor and what was expected. The model is valid until f closes.
 func Load(f *gguf.File) (*Model, error) {
 	c, err := ReadConfig(f)
 	if err != nil {
@@ -68,7 +68,7 @@ func (l *loader) model(c Config) *Model {
 			l.err = fmt.Errorf("tensors %q and %q go together, and one is missing", nameRopeShort, nameRopeLong)
 		}
 	}
-	// The file may lie about the number of layers: stop at the first that is missing.
+	// The file may lie about their number.
 	for i := 0; i < c.Layers && l.err == nil; i++ {
 		m.Layers = append(m.Layers, l.layer(c, i))
 	}
@@ -78,7 +78,6 @@ func (l *loader) model(c Config) *Model {
 	return m
 }
 
-// encoder finds an encoder's position and type embeddings, last norm, and classifier.
 func (l *loader) encoder(m *Model) {
 	c := &m.Config
 	if c.RopeDim == 0 {
@@ -101,7 +100,7 @@ func (l *loader) norm(name string, n int) (weight, bias []float32) {
 	return l.vector(name+".weight", n, true), l.vector(name+".bias", n, true)
 }
 
-// outputNorm names the norm after a block, or after the embeddings.
+// outputNorm names the norm after a block, or the embeddings.
 func outputNorm(layer int) string {
 	if layer < 0 {
 		return "token_embd_norm"
@@ -202,7 +201,6 @@ func (l *loader) delta(y *Layer, c Config, name func(string) string) {
 	y.DeltaNorm = l.vector(name("ssm_norm.weight"), c.DeltaDim, true)
 }
 
-// varying finds what Gemma 4's layers have.
 func (l *loader) varying(y *Layer, c Config, name func(string) string) {
 	y.NormsValues = true
 	if scale := l.vector(name("layer_output_scale.weight"), 1, false); scale != nil {
@@ -330,7 +328,7 @@ func (l *loader) vector(name string, n int, required bool, rows ...int) []float3
 	return floats(t)
 }
 
-// floats returns a view for F32 on little-endian machines, else a decoded copy.
+// floats is a view of F32 on little-endian machines, else a copy.
 func floats(t gguf.Tensor) []float32 {
 	p := unsafe.Pointer(unsafe.SliceData(t.Data))
 	little := binary.NativeEndian.Uint16([]byte{1, 0}) == 1
@@ -344,7 +342,7 @@ func floats(t gguf.Tensor) []float32 {
 	return x
 }
 
-// leftovers refuses unused tensors: a model that has them computes something else.
+// leftovers refuses unused tensors: such a model computes something else.
 func (l *loader) leftovers(c Config) {
 	if l.err != nil {
 		return

@@ -7,7 +7,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// metadata keeps the first error.
 type metadata struct {
 	file *gguf.File
 	arch string
@@ -94,7 +93,6 @@ func (m *metadata) number(name string, or float32) float32 {
 	return float32(m.float(name, 0))
 }
 
-// norm reads the epsilon of norms, and what only an encoder has: its kind of pooling says whether it ranks.
 func (m *metadata) norm(c *Config, encoder bool) {
 	if !encoder {
 		c.RMSEps = float32(m.float("attention.layer_norm_rms_epsilon", 0))
@@ -134,7 +132,7 @@ func (m *metadata) headDim(c Config) int {
 	return k
 }
 
-// rope reads the rotation. Load reads Llama 3's and LongRoPE's tensors.
+// Load reads Llama 3's and LongRoPE's tensors.
 func (m *metadata) rope(c *Config, long bool) {
 	c.RopeBase = m.float("rope.freq_base", 10000)
 	c.RopeDim = m.size("rope.dimension_count", c.HeadDim)
@@ -197,10 +195,9 @@ func (m *metadata) feedForward(c *Config, experts presence) {
 	}
 }
 
-// trunk leaves out the layers that guess further tokens.
 func (m *metadata) trunk(c *Config) { c.Layers = max(c.Layers-m.count("nextn_predict_layers"), 1) }
 
-// window returns 0 also if the window covers all positions.
+// window returns 0 if it covers all positions.
 func (m *metadata) window(c *Config, or int) int {
 	n := or
 	if m.has("attention.sliding_window") {

@@ -152,7 +152,7 @@ type Model struct {
 	ropes               [2]rotation
 }
 
-// Matrices calls do for every matrix, also the experts'.
+// Matrices calls do for every matrix.
 func (l *Layer) Matrices(do func(*Matrix)) {
 	for _, m := range []*Matrix{&l.Q, &l.K, &l.V, &l.O, &l.Gate, &l.Up, &l.Down, &l.Router, &l.InputGate, &l.InputDown, &l.DeltaGate, &l.Alpha, &l.Beta} {
 		if m.Rows > 0 {

@@ -5,7 +5,6 @@ import (
 	"math"
 )
 
-// rotation is one kind of rotary embedding.
 type rotation struct {
 	short, long []float64 // angles per position, [RopeDim/2]; the same slice if the context's length does not matter
 	mag         float64
@@ -33,7 +32,6 @@ func (m *Model) makeRopes() {
 	}
 }
 
-// frequencies returns each pair's angle per position.
 func (c *Config) frequencies(factors []float32) []float64 {
 	f := make([]float64, c.RopeDim/2)
 	low, high := c.ramp()
@@ -51,8 +49,7 @@ func (c *Config) frequencies(factors []float32) []float64 {
 	return f
 }
 
-// ramp returns the pairs between which YaRN interpolates: those with RopeFast and RopeSlow turns over RopeTrain
-// positions.
+// ramp returns the pairs with RopeFast and RopeSlow turns over RopeTrain positions, between which YaRN interpolates.
 func (c *Config) ramp() (low, high float64) {
 	if !c.RopeYaRN {
 		return 0, 0

@@ -14,7 +14,7 @@ var negInf = float32(math.Inf(-1))
 // reach is how many temperatures below the best logit a token can be drawn: e⁻⁴⁰ is lost in rounding.
 const reach = 40
 
-// A candidate's weight is its probability, with 1 for the best.
+// A candidate's weight is 1 for the best.
 type candidate struct {
 	token  int32
 	weight float64
@@ -67,7 +67,7 @@ func total(c []candidate) (sum float64) {
 	return sum
 }
 
-// head returns the shortest prefix, at least one, with a sum of mass.
+// head returns the shortest prefix, at least one, of that mass.
 func head(sorted []candidate, mass float64) []candidate {
 	sum := 0.0
 	for i, c := range sorted {
@@ -103,14 +103,14 @@ type distribution struct {
 	left    []candidate
 }
 
-// There may be hundreds of samplers, of which few draw at once.
+// Of hundreds of samplers few draw at once.
 var distributions = sync.Pool{New: func() any { return new(distribution) }}
 
 func (d *distribution) allowed(t int) bool {
 	return d.mask == nil || t>>6 < len(d.mask) && d.mask[t>>6]>>(t&63)&1 != 0
 }
 
-// best returns the k heaviest, heaviest first.
+// best returns the heaviest first.
 func (d *distribution) best(k int) []candidate {
 	h := heap(d.left[:0]) // by logit, the worst at the root
 	worst := d.floor      // least logit that can be among them
@@ -142,7 +142,6 @@ func (d *distribution) best(k int) []candidate {
 // span is in tokens.
 const span = 512
 
-// weigh computes weights, and sums over spans.
 func (d *distribution) weigh() (sum float64) {
 	n := len(d.logits)
 	if cap(d.weights) < n {

@@ -33,14 +33,13 @@ type Choice struct {
 	Top     []Alternative // most probable first; maybe without Token
 }
 
-// Alternative is a token with its log probability.
+// Alternative is a token.
 type Alternative struct {
 	Token   int32
 	Logprob float32
 }
 
-// Sampler chooses one sequence's tokens. It has only scratch memory and caches: a new one makes the same choices. It
-// belongs to one goroutine.
+// Sampler chooses one sequence's tokens. A new one makes the same choices. It belongs to one goroutine.
 type Sampler struct {
 	params Params
 	index  uint64
@@ -50,8 +49,8 @@ type Sampler struct {
 	undo   []Alternative // changed logits' old values
 }
 
-// New returns a sampler of a request's continuation index, which has draws of its own from the seed. p must be valid.
-// Without a seed it draws one: see [Params.WithSeed].
+// New returns a sampler of a request's continuation index, with draws of its own. p must be valid. Without a seed it
+// draws one: see [Params.WithSeed].
 func New(p Params, index int) *Sampler {
 	p = p.WithSeed()
 	s := &Sampler{params: p, index: uint64(index)}

@@ -29,7 +29,6 @@ func (o *occurrences) follow(prompt, made []int32, withPrompt bool) {
 	o.made = append(o.made, made[len(o.made):]...)
 }
 
-// find returns a token's index in the list.
 func (o *occurrences) find(t int32) int {
 	i, ok := o.at[t]
 	if !ok {

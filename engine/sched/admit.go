@@ -2,8 +2,8 @@ package sched
 
 import "github.com/rouse-dev/rouse/engine/block"
 
-// admit gives a waiting sequence a seat and blocks for all of its tokens. Otherwise it stays in the queue, or is parked
-// until a sibling has computed its prompt.
+// admit gives a sequence a seat and blocks for all of its tokens. Otherwise it stays in the queue, or is parked until a
+// sibling has computed its prompt.
 func (s *Scheduler) admit(q *sequence) bool {
 	if q.flying > 0 {
 		return false // its token in flight is known after the next Update
@@ -44,18 +44,16 @@ func (s *Scheduler) donor(q *sequence) *sequence {
 	return q.group.donor(s.step)
 }
 
-// asksCache: output at each position needs each to be computed.
 func (s *Scheduler) asksCache(q *sequence) bool {
 	return s.cfg.Prefix && !q.score && !q.pool
 }
 
-// usable returns the names of q's full blocks. The last token is always computed: the next one is sampled after it.
+// usable returns the names of full blocks. The last token is always computed, for the next one.
 func (s *Scheduler) usable(q *sequence) []block.Hash {
 	q.hashes = block.Chain(q.hashes, q.req.Root, q.tokens, s.pool.Size())
 	return q.hashes[:(len(q.tokens)-1)/s.pool.Size()]
 }
 
-// need returns how many free blocks q takes.
 func (s *Scheduler) need(q *sequence) int {
 	need := s.pool.Need(len(q.tokens))
 	if s.donor(q) != nil {
@@ -68,8 +66,7 @@ func (s *Scheduler) need(q *sequence) int {
 	return need
 }
 
-// inherit starts q at the prompt's last token, with a sibling's blocks. The block of that token is copied: q writes
-// into it.
+// inherit starts q at the prompt's last token, with a sibling's blocks. That token's block is copied: q writes into it.
 func (s *Scheduler) inherit(q, donor *sequence) {
 	have := len(q.req.Prompt) - 1
 	for _, b := range donor.blocks[:s.pool.Need(have)] {

@@ -2,19 +2,18 @@ package sched
 
 import "math/bits"
 
-// ngram is how many last tokens must have occurred before.
 const ngram = 3
 
-// draft guesses the next tokens of a sequence: those that followed the last time that its last [ngram] tokens occurred
-// (prompt lookup). Wrong guesses cost work, so one that is mostly wrong rests, each time twice as long.
+// draft guesses the tokens that followed the last time that the last [ngram] tokens occurred (prompt lookup). A draft
+// that is mostly wrong rests, each time twice as long.
 type draft struct {
-	table  []int32 // the position after the last n-gram of a hash
-	match  int     // where the last n-gram may have ended before; 0: nowhere
+	table  []int32 // end of the last n-gram of a hash
+	match  int     // where it may have ended before; 0: nowhere
 	most   int     // tokens of a guess
-	reach  int     // tokens of the next guess: one more than were right last time
+	reach  int     // tokens of the next guess
 	credit int     // wrong guesses until it rests
 	rest   int     // tokens until it tries again
-	nap    int     // of the next rest
+	nap    int
 }
 
 const (
@@ -56,7 +55,6 @@ func (d *draft) ready(tokens []int32) bool {
 	return true
 }
 
-// learn records how many of a guess's tokens were right.
 func (d *draft) learn(guessed, right int) {
 	if right == guessed {
 		d.reach = min(d.most, 2*d.reach)
@@ -72,7 +70,7 @@ func (d *draft) learn(guessed, right int) {
 	}
 }
 
-// guess returns q's last token and at most n guesses after it, no more than q has room for without a preemption.
+// guess returns q's last token and at most n guesses, as many as fit without a preemption.
 func (s *Scheduler) guess(q *sequence, n int) (tokens []int32, guesses int) {
 	d := q.draft
 	n = min(n, d.reach)

@@ -8,10 +8,10 @@ import (
 
 const promoted = math.MinInt
 
-// idleFlows bounds the tenants without sequences that are remembered.
+// idleFlows bounds tenants without sequences.
 const idleFlows = 1024
 
-// queue holds the waiting sequences: a class per rank, in it a flow per tenant, in it sequences by arrival.
+// queue has a class per rank, in it a flow per tenant, in it sequences by arrival.
 type queue struct {
 	len     int
 	classes []*class // by rank; the first is for promoted sequences
@@ -26,20 +26,20 @@ type flowKey struct {
 
 type class struct {
 	rank    int
-	clock   int64   // virtual time of the flow served last
-	waiting []*flow // with waiting sequences
-	flows   int     // all
-	live    int     // with sequences, running or waiting
+	clock   int64 // virtual time of the flow served last
+	waiting []*flow
+	flows   int // all
+	live    int // with sequences, running or waiting
 }
 
 type flow struct {
 	key        flowKey
 	class      *class
 	time       int64 // virtual: tokens computed
-	live       int   // running or waiting
-	seats      int   // running
+	live       int   // with running ones
+	seats      int
 	step       uint64
-	got        int // for prompts in that step
+	got        int // tokens for prompts in that step
 	head, tail *sequence
 }
 
@@ -72,7 +72,6 @@ func (u *queue) flow(priority int, tenant string) *flow {
 	return f
 }
 
-// class creates a class if needed.
 func (u *queue) class(rank int) *class {
 	i := sort.Search(len(u.classes), func(i int) bool { return u.classes[i].rank >= rank })
 	if i == len(u.classes) || u.classes[i].rank != rank {
@@ -81,8 +80,8 @@ func (u *queue) class(rank int) *class {
 	return u.classes[i]
 }
 
-// part removes a finished sequence. A flow without sequences is remembered while it has had more than others: leaving
-// and returning gains nothing. If there are too many, all are forgotten.
+// part remembers a flow while it has had more than others: leaving and returning gains nothing. If there are too many,
+// all are forgotten.
 func (u *queue) part(q *sequence) {
 	f := q.flow
 	if f.live--; f.live > 0 {
@@ -170,7 +169,7 @@ func (u *queue) remove(q *sequence) {
 	}
 }
 
-// peek returns the next sequence of those with room, or nil.
+// peek returns the next sequence with room, or nil.
 func (u *queue) peek(room func(*sequence) int) *sequence {
 	if u.len == 0 {
 		return nil
@@ -189,7 +188,6 @@ func (u *queue) peek(room func(*sequence) int) *sequence {
 	return nil
 }
 
-// oldest returns the waiting sequence that arrived first, or nil.
 func (u *queue) oldest() (q *sequence) {
 	for _, c := range u.classes {
 		for _, f := range c.waiting {

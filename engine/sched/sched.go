@@ -40,7 +40,7 @@ import (
 // ID is chosen by the caller.
 type ID uint64
 
-// Unknown is a token that the worker sampled and the scheduler does not know yet.
+// Unknown is a token that only the worker knows.
 const Unknown int32 = -1
 
 // Config bounds a step.
@@ -51,7 +51,7 @@ type Config struct {
 	Prefix bool // keep blocks of finished sequences in the prefix cache
 
 	Draft      int // most draft tokens of one sequence in one step
-	DraftSeats int // drafts are made while at most this many sequences run: more are enough work; 0: 8
+	DraftSeats int // drafts are made up to so many running sequences; 0: 8
 
 	Patience int // every Patience-th turn goes to the sequence that has waited longest; 0: 64
 	Aging    int // so does the turn after Aging steps with a waiting sequence; 0: 128
@@ -95,7 +95,7 @@ type Request struct {
 
 	Score    bool // logits at every prompt position but the last, from the first sibling; bypasses the prefix cache
 	Pool     bool // a vector: nothing is sampled; bypasses the prefix cache
-	Lockstep bool // each token must be known before the next is sampled: no placeholders, no drafts
+	Lockstep bool // no placeholders, no drafts: each token must be known before the next is sampled
 	NoDraft  bool
 }
 
@@ -105,16 +105,16 @@ var ErrTooLong = errors.New("the sequence does not fit in the KV memory")
 // Item is one sequence's share of a step. Its slices are valid until the next call of Schedule, Update, Abort or Reset.
 type Item struct {
 	ID     ID
-	Tokens []int32 // to compute; the worker replaces Unknown by the token that it sampled last
+	Tokens []int32 // the worker replaces Unknown by the token that it sampled last
 	Pos    int     // of Tokens[0] in the sequence
 	Blocks []int32 // enough for Pos+len(Tokens) tokens
-	New    int     // blocks at the end of Blocks that the worker has not seen. The list grows until a Begin
-	Draft  int     // drafts at the end of Tokens. The worker returns those that it accepts, and the token after them
+	New    int     // at the end of Blocks, unknown to the worker. The list grows until a Begin
+	Draft  int     // at the end of Tokens. The worker returns those that it accepts, and the token after them
 	Known  []int32 // with Begin: all known tokens
 
 	Begin  bool // the worker does not know the sequence, or must forget its state
 	Sample bool // the last of Tokens is the sequence's: the caller owes a [Result]
-	Score  bool // logits after each of Tokens
+	Score  bool
 	Pool   bool // hidden states of all Tokens. With Sample they are the last, and the Result has no tokens
 }
 
@@ -127,7 +127,7 @@ type Batch struct {
 	Step   uint64 // from 1, increasing by 1
 	Items  []Item
 	Copies []Copy
-	Ends   []ID // the worker must forget these. An Item may begin one again
+	Ends   []ID // to forget. An Item may begin one again
 	Tokens int  // in all items
 }
 
@@ -135,7 +135,7 @@ type Batch struct {
 type Result struct {
 	ID     ID
 	Tokens []int32 // accepted drafts, then the sampled token. Not kept
-	Done   bool    // the sequence ends here
+	Done   bool
 }
 
 // Stats has levels, and counters since New.
@@ -153,7 +153,7 @@ type Stats struct {
 	PrefixFound int // tokens found there
 	Drafted     int // draft tokens
 	Accepted    int // draft tokens
-	Promoted    int // sequences that went first because they had waited longest
+	Promoted    int // that went first because they had waited longest
 }
 
 // Scheduler holds all unfinished sequences.
@@ -163,23 +163,23 @@ type Scheduler struct {
 	byID    map[ID]*sequence
 	arrived uint64
 	running []*sequence // by rank, then by arrival; the next Schedule removes gone ones
-	gone    int         // in running
+	gone    int
 	queue   queue
 	parked  int // with their group, not in the queue
 	tokens  int // of all sequences
 	turns   int // since the sequence that has waited longest had one
-	waited  int // steps since that turn, or since a sequence waits
+	waited  int // steps since that, or since a sequence waits
 
 	step    uint64
 	batch   Batch
-	chunks  []*sequence // running, prompt not computed; within Schedule
-	full    []*sequence // may fill a block with this batch; within Schedule
-	done    []*group    // whose prompt is in this batch; within Schedule
-	drafts  []int32     // of items with drafts; within Schedule
+	chunks  []*sequence // prompt not computed; within Schedule
+	full    []*sequence // may fill a block; within Schedule
+	done    []*group    // prompt is in this batch; within Schedule
+	drafts  []int32     // within Schedule
 	ends    []ID        // for the next batch
 	flights []flight    // a ring of Depth
 	first   int         // the oldest
-	flying  int         // batches
+	flying  int
 
 	counts Stats // counters only
 }
@@ -190,8 +190,7 @@ func New(cfg Config, pool *block.Pool) *Scheduler {
 	return &Scheduler{cfg: cfg, pool: pool, byID: map[ID]*sequence{}, queue: newQueue(), flights: make([]flight, cfg.Depth)}
 }
 
-// Add queues sequences. It fails if an ID is in use, the prompt is empty or Max leaves no room for a token, and with
-// [ErrTooLong].
+// Add fails if an ID is in use, the prompt is empty or Max leaves no room for a token, and with [ErrTooLong].
 func (s *Scheduler) Add(r Request) error {
 	n := max(1, r.Siblings)
 	for i := range n {
@@ -248,8 +247,8 @@ func (s *Scheduler) Abort(id ID) bool {
 	return true
 }
 
-// Reset forgets all computed state and empties the prefix cache, after the worker was lost or failed. All sequences
-// wait, by arrival, with their known tokens. Updates for earlier batches are ignored.
+// Reset forgets all computed state and the prefix cache. All sequences wait, by arrival, with their known tokens.
+// Updates for earlier batches are ignored.
 func (s *Scheduler) Reset() {
 	s.tidy()
 	running := s.running

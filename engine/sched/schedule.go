@@ -8,8 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/block"
 )
 
-// Schedule decides the next step. It returns nil if Config.Depth batches are in flight, or nothing can be computed.
-// Batches must be computed in the order of the calls.
+// Schedule decides the next step, or returns nil. Batches must be computed in the order of the calls.
 func (s *Scheduler) Schedule() *Batch {
 	if s.flying == s.cfg.Depth {
 		return nil
@@ -38,8 +37,7 @@ func (s *Scheduler) Schedule() *Batch {
 	return &s.batch
 }
 
-// settleBatch does what other sequences of the batch must not see: it names the blocks that the batch fills, and lets
-// siblings of a finished prompt begin.
+// settleBatch does what other sequences of the batch must not see.
 func (s *Scheduler) settleBatch() {
 	if s.cfg.Prefix {
 		for _, q := range s.full {
@@ -70,7 +68,7 @@ func (s *Scheduler) age() {
 	}
 }
 
-// makeRoom preempts for the next waiting sequence if it has the better priority, lacks room, and gets enough.
+// makeRoom preempts for a better priority that lacks room, if it gets enough.
 func (s *Scheduler) makeRoom() {
 	for len(s.running) > 0 {
 		q := s.queue.peek(s.room)
@@ -96,7 +94,7 @@ func (s *Scheduler) makeRoom() {
 	}
 }
 
-// decode schedules every running sequence with one token left.
+// decode is for sequences with one token left.
 func (s *Scheduler) decode(f *flight) (preempted bool) {
 	guess := s.cfg.Draft > 0 && len(s.running) <= s.cfg.DraftSeats
 	for i := 0; i < len(s.running); i++ { // the list may shrink from its end
@@ -129,14 +127,14 @@ func (s *Scheduler) decode(f *flight) (preempted bool) {
 	return preempted
 }
 
-// grow gives q blocks for n more positions, or changes nothing.
+// grow changes nothing if too few blocks are free.
 func (s *Scheduler) grow(q *sequence, n int) (ok bool) {
 	q.blocks, ok = s.pool.AllocN(q.blocks, s.pool.Need(q.computed+n)-len(q.blocks))
 	q.room = len(q.blocks) * s.pool.Size()
 	return ok
 }
 
-// fill gives the rest of the budget to prompts. Once a tenant has its part, no worse priority gets any.
+// fill is for prompts. Once a tenant has its part, no worse priority gets any.
 func (s *Scheduler) fill(f *flight, admit bool) {
 	worst := math.MaxInt
 	for s.batch.Tokens < s.cfg.Budget {
@@ -190,8 +188,8 @@ func (s *Scheduler) fill(f *flight, admit bool) {
 	}
 }
 
-// promote promotes the sequence that has waited longest. It reports false if that one is next anyway. q is the next
-// waiting one; nil: none may be admitted.
+// promote reports false if the sequence that has waited longest is next anyway. q is the next waiting one; nil: none
+// may be admitted.
 func (s *Scheduler) promote(q, next *sequence) bool {
 	oldest := q
 	if q != nil {
@@ -227,7 +225,6 @@ func (s *Scheduler) seat(q *sequence) {
 	s.running = slices.Insert(s.running, i, q)
 }
 
-// put adds the next n tokens of q to the batch, and at most guesses drafts.
 func (s *Scheduler) put(f *flight, q *sequence, n, guesses int) {
 	pos, total := q.computed, q.total()
 	it := s.slot()
@@ -284,11 +281,9 @@ func (s *Scheduler) slot() *Item {
 	return it
 }
 
-// unknown is a token in flight.
 var unknown = [1]int32{Unknown}
 
-// preempt returns a running sequence to the queue with its tokens. The worker forgets it: it never knows more sequences
-// than run. It has no item in the current batch.
+// preempt makes the worker forget the sequence: it never knows more than run. The current batch has no item of it.
 func (s *Scheduler) preempt(i int) *sequence {
 	q := s.running[i]
 	s.running = slices.Delete(s.running, i, i+1)

@@ -15,39 +15,38 @@ const (
 	gone                 // finished or aborted; batches in flight may have it
 )
 
-// ahead is the tokens that a sequence gets memory for at first: a step allocates nothing.
+// ahead is the tokens that a sequence gets memory for at first.
 const ahead = 1024
 
-// What every step uses comes first in a sequence.
 type sequence struct {
 	id         ID
 	tokens     []int32
 	blocks     []int32
-	computed   int    // positions computed, or in a batch in flight
-	flying     int    // placeholders after tokens, of batches in flight
+	computed   int    // also in a batch in flight
+	flying     int    // placeholders after tokens
 	limit      int    // most positions ever computed
 	room       int    // positions that blocks hold
 	sent       int    // blocks that the worker has seen
 	registered int    // blocks in the prefix cache
 	fills      int    // where the next block is registered
-	high       int    // most computed so far; positions below it are not counted again
+	high       int    // most computed; positions below are not counted again
 	from       int    // position of its last item
 	step       uint64 // of its last item
 	flow       *flow
 	draft      *draft // nil: no drafts
 	group      *group // nil: no siblings
-	life       uint32 // how often it lost its blocks
+	life       uint32 // how often blocks were lost
 	state      state
-	begin      bool // its next item has Begin
-	seen       bool // the worker has state of it
-	guessing   bool // a batch in flight has drafts of it
+	begin      bool // the next item has Begin
+	seen       bool // by the worker
+	guessing   bool // drafts are in flight
 	lockstep   bool // from the request:
 	pool       bool
 	score      bool
 
 	rank   int    // its priority, or promoted
 	order  uint64 // of arrival
-	since  uint64 // the step since which it waits
+	since  uint64 // step since which it waits
 	hashes []block.Hash
 	req    Request
 
@@ -67,14 +66,14 @@ func (q *sequence) total() int { return len(q.tokens) + q.flying }
 // left counts the tokens that can be computed now.
 func (q *sequence) left() int { return min(q.total(), q.limit) - q.computed }
 
-// reset forgets all computed state. The blocks must be free.
+// reset needs that blocks are free.
 func (q *sequence) reset() {
 	q.computed, q.room, q.sent, q.registered, q.fills = 0, 0, 0, 0, 0
 	q.begin, q.guessing = true, false
 	q.life++
 }
 
-// prepare allocates for the tokens to come, once, and copies Add's slices.
+// prepare allocates, and copies Add's slices.
 func (q *sequence) prepare(cfg Config, size int) {
 	if q.high > 0 {
 		return
@@ -91,7 +90,7 @@ func (q *sequence) prepare(cfg Config, size int) {
 	}
 }
 
-// before orders running sequences; the last is preempted first.
+// Of running sequences the last is preempted first.
 func (q *sequence) before(o *sequence) bool {
 	if q.rank != o.rank {
 		return q.rank < o.rank
@@ -99,15 +98,15 @@ func (q *sequence) before(o *sequence) bool {
 	return q.order < o.order
 }
 
-// group is sequences that share a prompt. The leader computes it while the others are parked. They begin with the
-// blocks of any member that has it.
+// group shares a prompt. The leader computes it while the others are parked. They begin with the blocks of any member
+// that has it.
 type group struct {
 	members []*sequence // unfinished
 	leader  *sequence   // nil: none computes the prompt
 	pending []*sequence // parked
 }
 
-// donor returns a running member that computed the prompt but its last token before step, or nil.
+// donor returns a running member that computed the prompt but its last token, or nil.
 func (g *group) donor(step uint64) *sequence {
 	for _, q := range g.members {
 		if q.state != running {

@@ -5,17 +5,15 @@ type flight struct {
 	entries []entry // of the items with Sample
 }
 
-// entry is what an item's result needs.
 type entry struct {
 	q     *sequence
 	pos   int
 	draft int
-	life  uint32 // when scheduled; a preemption changes it
+	life  uint32 // a preemption changes it
 }
 
-// Update applies the results of the oldest batch in flight, one for each of its items with Sample, in order. Sequences
-// that are done, have Max tokens, or have no result are dropped. It reports whether step was the oldest in flight; else
-// it changes nothing.
+// Update applies the results of the oldest batch in flight, in order. Sequences that are done, have Max tokens, or have
+// no result are dropped. It reports whether step was the oldest; else it changes nothing.
 func (s *Scheduler) Update(step uint64, results []Result) bool {
 	if s.flying == 0 || s.flights[s.first].step != step {
 		return false
@@ -98,7 +96,7 @@ func (s *Scheduler) drop(q *sequence) {
 	s.queue.part(q)
 }
 
-// end makes the worker forget a sequence with the next batch.
+// end makes the worker forget a sequence.
 func (s *Scheduler) end(q *sequence) {
 	if q.seen {
 		s.ends = append(s.ends, q.id)

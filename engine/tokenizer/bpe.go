@@ -6,12 +6,11 @@ import (
 	"strings"
 )
 
-// bpe merges neighbours in the order of the file's merge list.
-//
-// Symbols 0 to size-1 are the tokens. Above are merged strings that are no tokens, which are split again at the end.
+// bpe merges neighbours in the order of the file's merge list. Symbols 0 to size-1 are the tokens; those above are
+// split again at the end.
 type bpe struct {
 	pre    preTokenizer
-	plain  bool // tokens are text with marks for spaces, not bytes (Gemma 4)
+	plain  bool // text with marks for spaces, not bytes (Gemma 4)
 	size   int32
 	bytes  [256]int32       // symbol of each byte, or None
 	ids    map[string]int32 // raw bytes to token, for ignoreMerges
@@ -46,7 +45,7 @@ func (t *Tokenizer) initBPE(v *Vocab, plain bool) error {
 		case Control, Unknown, Unused, Byte:
 		default:
 			raw, ok := m.raw(text)
-			if !ok { // not byte-level text: merging can't produce it; it is decoded as is
+			if !ok { // merging can't produce it; it is decoded as is
 				t.pieces[i] = text
 				continue
 			}
@@ -89,7 +88,6 @@ func (t *Tokenizer) initBPE(v *Vocab, plain bool) error {
 	return nil
 }
 
-// raw returns what a token or a half of a merge stands for.
 func (m *bpe) raw(text string) (string, bool) {
 	if m.plain {
 		return strings.ReplaceAll(text, spaceMark, " "), true
@@ -219,7 +217,6 @@ func (m *bpe) merge(left, right int32) int32 {
 
 func (m *bpe) made(rank int32) int32 { return m.makes[rank] }
 
-// emit appends a symbol's tokens.
 func (m *bpe) emit(ids []int32, symbol int32) []int32 {
 	if symbol < m.size {
 		return append(ids, symbol)

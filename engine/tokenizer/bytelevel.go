@@ -36,7 +36,7 @@ func makeRuneBytes() (m [324]int16) {
 	return m
 }
 
-// rawBytes returns the bytes of a token's text; false if a character stands for none.
+// rawBytes returns false if a character stands for no byte.
 func rawBytes(text string) (string, bool) {
 	buf := make([]byte, 0, len(text))
 	for _, r := range text {

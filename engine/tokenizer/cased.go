@@ -11,7 +11,7 @@ import "strings"
 func wordCased(s string, digits int, contractions bool) int {
 	r, n := decodeRune(s)
 	c := classOf(r)
-	// 1. letters, after one character that is no letter, digit or line end
+	// 1. letters, after one other character but a line end
 	start := 0
 	if c != letter && c != number && r != '\r' && r != '\n' {
 		start = n
@@ -75,7 +75,6 @@ func casedLetters(s string) int {
 	}
 }
 
-// numbers returns the length of at most most numbers.
 func numbers(s string, most int) int {
 	end := 0
 	for ; most > 0 && end < len(s); most-- {

@@ -7,17 +7,16 @@ import (
 	"sync"
 )
 
-// chain is a word whose neighbours are merged: best rank first, then leftmost, in O(n log n) for n places. A word can
-// be as long as a text: a place takes at most placeBytes, and nothing grows during merging.
+// chain is a word whose neighbours are merged: best rank first, then leftmost, in O(n log n) for n places. A place
+// takes at most placeBytes, and nothing grows during merging.
 //
 // A part is places merged into one symbol, which its first place holds. If it has more, the second and the last hold
 // its negative length.
 type chain struct {
-	text  string // for lookups by text
+	text  string // for lookups
 	parts []int32
 	ranks []int32 // of merging the part that begins there with the next one, or never
-	// least is a tree of minima over the ranks of more than one leaf: node i is the minimum of nodes 2i and 2i+1; the
-	// leaves are its second half.
+	// least is a tree of minima over ranks: node i is the minimum of nodes 2i and 2i+1; the leaves are its second half.
 	least  []int32
 	leaves int32
 }
@@ -27,11 +26,11 @@ const never = math.MaxInt32
 // A leaf has 1 << leafBits ranks.
 const leafBits = 4
 
-// placeBytes is the most memory per place, its share of the tree included.
+// placeBytes includes a place's share of the tree.
 const placeBytes = 4 + 4 + 1
 
 type merges interface {
-	// rank returns the rank of merging the parts at left and right, which ends before end, or never.
+	// rank is of merging the parts at left and right, which ends before end, or never.
 	rank(c *chain, left, right, end int32) int32
 	made(rank int32) int32
 }
@@ -69,7 +68,7 @@ func (c *chain) reset(places int) {
 	c.parts, c.ranks = c.parts[:places], c.ranks[:full]
 }
 
-// merge applies all merges. parts, and all ranks but the last, must be set.
+// parts, and all ranks but the last, must be set.
 func (c *chain) merge(j *job, m merges) {
 	n := int32(len(c.parts))
 	if n < 2 {
@@ -116,7 +115,6 @@ func (c *chain) rankAll(j *job, m merges) {
 	}
 }
 
-// plant builds the tree.
 func (c *chain) plant() {
 	n := len(c.parts)
 	leaves := int32((n-1)>>leafBits + 1)
@@ -145,7 +143,7 @@ func (c *chain) plant() {
 
 func (c *chain) leaf(i int32) []int32 { return c.ranks[i<<leafBits : (i+1)<<leafBits] }
 
-// best returns the next part to merge with its successor, or -1.
+// best returns the next part to merge, or -1.
 func (c *chain) best() int32 {
 	if c.leaves == 1 {
 		at := int32(0)
@@ -197,7 +195,6 @@ func (c *chain) set(at, rank int32) {
 	}
 }
 
-// next returns where the next part begins, or the end.
 func (c *chain) next(at int32) int32 {
 	if at+1 < int32(len(c.parts)) && c.parts[at+1] < 0 {
 		return at - c.parts[at+1]
@@ -205,7 +202,7 @@ func (c *chain) next(at int32) int32 {
 	return at + 1
 }
 
-// prev returns where the part before begins. There must be one.
+// prev needs a part before.
 func (c *chain) prev(at int32) int32 {
 	if n := c.parts[at-1]; n < 0 {
 		return at + n

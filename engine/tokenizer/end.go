@@ -2,7 +2,7 @@ package tokenizer
 
 import "strings"
 
-// endNames end a turn or a text, whatever the file's keys say: llama.cpp's list (llama-vocab.cpp, "end of generation").
+// endNames end a turn or a text in any file: llama.cpp's list (llama-vocab.cpp, "end of generation").
 var endNames = strings.Fields(`
 	<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|tool_response> <|endoftext|> <|eom_id|>
 	<EOT> _<EOT> <|end_of_text|> <end_of_utterance>` +

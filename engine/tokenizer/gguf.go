@@ -64,20 +64,19 @@ func ReadVocab(f *gguf.File) (Vocab, error) {
 	return v, r.err
 }
 
-// stripsAfter recognises Phi 3's SPM vocabularies, as llama.cpp does: GGUF has no key for this.
+// stripsAfter recognises Phi 3, as llama.cpp does: GGUF has no key for this.
 func stripsAfter(f *gguf.File, model string) bool {
 	name, _ := f.String("general.name")
 	name = strings.ToLower(name)
 	return model == "llama" && (f.Architecture() == "phi3" || strings.Contains(name, "phi-3") || strings.Contains(name, "phi3"))
 }
 
-// reader keeps the first error.
 type reader struct {
 	f   *gguf.File
 	err error
 }
 
-// absent accepts a missing key, but not one of another type.
+// absent accepts a missing key, not another type.
 func (r *reader) absent(key, want string) {
 	if _, _, _, ok := r.f.Kind(key); ok && r.err == nil {
 		r.err = fmt.Errorf("tokenizer: %s is not of type %s", key, want)
@@ -121,7 +120,7 @@ func list[T any](r *reader, key, want string, read func(string) ([]T, bool)) []T
 	return v
 }
 
-// normalizes returns whether the model's tokenizer.json normalizes to NFC; nil: unknown.
+// normalizes: the model's tokenizer.json normalizes to NFC; nil: unknown.
 func (r *reader) normalizes(model string) *bool {
 	raw := r.text("tokenizer.huggingface.json")
 	if raw == "" || model != "gpt2" {
@@ -146,7 +145,7 @@ type normalizer struct {
 	Of   []*normalizer `json:"normalizers"`
 }
 
-// check rejects normalizers other than NFC: the tokens would be wrong.
+// check rejects others: the tokens would be wrong.
 func (n *normalizer) check(nfc *bool) error {
 	switch n.Type {
 	case "NFC":

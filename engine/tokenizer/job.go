@@ -13,9 +13,9 @@ import (
 // ErrTooMany is returned by [Tokenizer.EncodeWithin].
 var ErrTooMany = errors.New("the text has more tokens than fit")
 
-// EncodeWithin is [Tokenizer.Encode] for untrusted text. It fails with ErrTooMany if there are more than most tokens,
-// in about the time for most, and with ctx's cause. It blocks while other texts use the memory for encoding, which is
-// bounded for texts up to MaxText; see [Tokenizer.Bytes].
+// EncodeWithin is [Tokenizer.Encode] for untrusted text. It fails with ErrTooMany beyond most tokens, in about the time
+// for most, and with ctx's cause. It blocks while other texts use the memory for encoding, which is bounded for texts
+// up to MaxText; see [Tokenizer.Bytes].
 func (t *Tokenizer) EncodeWithin(ctx context.Context, text string, parseSpecial bool, most int) (ids []int32, err error) {
 	if t.Fewest(text) > most {
 		return nil, ErrTooMany
@@ -59,12 +59,12 @@ func (t *Tokenizer) Fewest(text string) int {
 	return bytes / t.longest
 }
 
-// job is one Encode. It ends early with a panic of stopped, since splitters can't return errors.
+// A job ends early with a panic of stopped, since splitters can't return errors.
 type job struct {
 	ctx  context.Context // of one call of Encode
 	most int
 	ids  []int32
-	work int // since the context was checked
+	work int
 }
 
 type stopped struct{ cause error }
@@ -87,7 +87,7 @@ func (j *job) step(n int) {
 	}
 }
 
-// piece must be called before merging bytes that become tokens of at most longest bytes.
+// piece goes before merging bytes that become tokens of at most longest bytes.
 func (j *job) piece(bytes, longest int) {
 	if longest > 0 && bytes/longest > j.most-len(j.ids) || len(j.ids) > j.most {
 		panic(stopped{ErrTooMany})
@@ -95,7 +95,7 @@ func (j *job) piece(bytes, longest int) {
 	j.step(bytes)
 }
 
-// grow makes room for a chain's ids: for long chains, exactly.
+// grow makes room for a chain's ids.
 func (j *job) grow(c *chain) {
 	n, parts := int32(len(c.parts)), 0
 	if n < manyPlaces {

@@ -8,11 +8,11 @@ import (
 	"unicode"
 )
 
-// A pass returns the length of a match at the beginning of s, or 0. Some pre-tokenizers cut in passes: each cuts the
-// words of the one before at its matches, and keeps what is between. A look-ahead ends at the word's end.
+// A pass returns the length of a match at the beginning of s, or 0. Each pass cuts the words of the one before at its
+// matches, and keeps what is between. A look-ahead ends at the word's end.
 type pass func(s string) int
 
-// The expressions inPasses gets are from the models' tokenizer.json; llama.cpp has them too (src/llama-vocab.cpp).
+// The expressions are from the models' tokenizer.json; llama.cpp has them too (src/llama-vocab.cpp).
 func inPasses(passes ...pass) splitter {
 	return before(func(text string, emit func(string)) { emit(text) }, passes...)
 }
@@ -192,7 +192,6 @@ func asciiLetters(s string) int {
 	return len(s)
 }
 
-// tableOf parses the inside of a character class.
 func tableOf(class string) *unicode.RangeTable {
 	t := &unicode.RangeTable{}
 	runes := []rune(class)

@@ -1,6 +1,6 @@
 package tokenizer
 
-// trie finds the longest of a set of strings. It is immutable once built.
+// trie finds the longest of its strings.
 type trie struct {
 	nodes []trieNode
 	first [256]int32 // after the first byte; 0: none
@@ -11,7 +11,6 @@ type trieNode struct {
 	next map[byte]int32
 }
 
-// add keeps the first of two equal texts.
 func (t *trie) add(text string, id int32) {
 	if len(t.nodes) == 0 {
 		t.nodes = append(t.nodes, trieNode{id: None}) // node 0: none
@@ -42,7 +41,7 @@ func (t *trie) grow() int32 {
 	return int32(len(t.nodes) - 1)
 }
 
-// find returns the first special token in text, the longest one there; n is 0 without one.
+// find returns the first special token, the longest there; n is 0 without one.
 func (t *trie) find(text string) (at, n int, id int32) {
 	if len(t.nodes) == 0 {
 		return 0, 0, None
@@ -59,7 +58,7 @@ func (t *trie) find(text string) (at, n int, id int32) {
 	return 0, 0, None
 }
 
-// longest begins at node, which stands for text[0].
+// node stands for text[0].
 func (t *trie) longest(node int32, text string) (n int, id int32) {
 	id = None
 	for i := 1; ; i++ {

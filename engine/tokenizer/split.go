@@ -11,7 +11,6 @@ import (
 // A splitter emits a text's words, in order and without loss.
 type splitter func(text string, emit func(word string))
 
-// preTokenizer is a value of tokenizer.ggml.pre.
 type preTokenizer struct {
 	split        splitter
 	ignoreMerges bool // whole tokens are not merged
@@ -40,7 +39,6 @@ var (
 	preFalcon        = preTokenizer{split: splitFalcon}
 )
 
-// By the names that converters write.
 var preTokenizers = map[string]preTokenizer{
 	"": preDefault, "default": preDefault,
 	"gpt-2": preGPT2, "phi-2": preGPT2, "mpt": preNeoX, "olmo": preNeoX, "jais": preGPT2, "trillion": preGPT2,

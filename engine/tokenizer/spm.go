@@ -13,7 +13,7 @@ const spaceMark = "▁"
 
 // spm merges the neighbours that make the token with the highest score, leftmost first.
 type spm struct {
-	ids     map[string]int32 // what merging can produce, with plain spaces
+	ids     map[string]int32 // with plain spaces
 	ranks   []int32          // of the merge to each token
 	joined  bytePairs        // adjacent bytes within tokens
 	bytes   [256]int32       // <0x00> to <0xFF>
@@ -61,8 +61,7 @@ func (t *Tokenizer) initSPM(v *Vocab) error {
 	return nil
 }
 
-// add skips tokens with a plain space, since a text's spaces become marks. Marks are stored as spaces, which is
-// shorter.
+// add skips tokens with a plain space: a text's become marks, which are stored as spaces.
 func (m *spm) add(text string, id int32) {
 	plain := strings.ReplaceAll(text, spaceMark, " ")
 	if _, dup := m.ids[plain]; dup || text == "" || strings.Contains(text, " ") {
@@ -73,7 +72,7 @@ func (m *spm) add(text string, id int32) {
 	m.joined.addAll(plain)
 }
 
-// checkBytes finds unmarked byte tokens, and makes sure that any text can be encoded.
+// checkBytes makes sure that any text can be encoded.
 func (m *spm) checkBytes(types []Type) error {
 	for b, id := range m.bytes {
 		if id != None {
@@ -116,7 +115,6 @@ func (m *spm) encode(j *job, text string, first bool) {
 	}
 }
 
-// A text may contain marks itself.
 func (m *spm) longestToken() int { return m.longest * len(spaceMark) }
 
 func (m *spm) word(j *job, text string) {
@@ -152,10 +150,8 @@ func (m *spm) rank(c *chain, left, _, end int32) int32 {
 	return never
 }
 
-// A symbol is known by its text.
 func (*spm) made(int32) int32 { return 0 }
 
-// emit appends the token of s, or its bytes.
 func (m *spm) emit(ids []int32, s string) []int32 {
 	if id, ok := m.ids[s]; ok {
 		return append(ids, id)
@@ -169,7 +165,6 @@ func (m *spm) emit(ids []int32, s string) []int32 {
 	return ids
 }
 
-// rankScores ranks the highest first, equal ones the same.
 func rankScores(scores []float32) []int32 {
 	order := slices.Clone(scores)
 	slices.SortFunc(order, func(a, b float32) int { return cmp.Compare(b, a) })

@@ -5,17 +5,17 @@ import (
 	"unicode/utf8"
 )
 
-// StreamDecoder turns ids into text as they come. It returns whole characters, and U+FFFD for bytes that can't be part
-// of one. It belongs to one goroutine.
+// StreamDecoder turns ids into whole characters, and U+FFFD for bytes that can't be part of one. It belongs to one
+// goroutine.
 type StreamDecoder struct {
 	t    *Tokenizer
 	held []byte // at most 3 bytes of a character
 }
 
-// Stream returns a decoder of a text's continuation: a first space is kept.
+// Stream returns a decoder that keeps a first space.
 func (t *Tokenizer) Stream() *StreamDecoder { return &StreamDecoder{t: t} }
 
-// Write returns the text that is certain with id.
+// Write returns what is certain with id.
 func (d *StreamDecoder) Write(id int32) string {
 	p := d.t.piece(id)
 	if len(d.held) == 0 && utf8.ValidString(p) {

@@ -31,7 +31,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// None is the id of a special token that is not there.
+// None is the id of no token.
 const None int32 = -1
 
 // Type is numbered as in tokenizer.ggml.token_type.
@@ -57,7 +57,7 @@ type Vocab struct {
 
 	BOS, EOS, EOT, EOM, Unknown int32
 
-	AddBOS         *bool // nil: the kind's default
+	AddBOS         *bool // nil: the kind's
 	Sep            int32 // WordPiece: at the end of a text
 	AddEOS         *bool // other kinds: a text ends with EOS; nil: false
 	Lowercase      *bool // WordPiece: lower-case and without accents; nil: if no piece has a capital letter
@@ -70,7 +70,6 @@ type Vocab struct {
 	StripAfter bool
 }
 
-// merger encodes text without special tokens.
 type merger interface {
 	// encode appends to j.ids. first: text begins the input, or follows a special token.
 	encode(j *job, text string, first bool)
@@ -88,19 +87,19 @@ type Tokenizer struct {
 	addBOS  bool
 	end     int32
 	addEnd  bool
-	spaced  bool // Decode drops the space that Encode prepended
-	strip   bool // some special tokens swallow white space
+	spaced  bool // Decode drops a prepended space
+	strip   bool // as StripAfter
 	repair  bool // invalid UTF-8 is replaced
 	nfc     bool // text is normalized
 	always  trie // user-defined tokens
 	control trie // and unknown tokens
 	special trie // all of them
 	merger  merger
-	longest int // most bytes of text for one token; 0: no bound
+	longest int // bytes of text for one token; 0: no bound
 	limit   *limiter
 }
 
-// New's errors name the invalid part of the vocabulary.
+// New fails with the name of the invalid part of the vocabulary.
 func New(v Vocab) (*Tokenizer, error) {
 	if len(v.Tokens) == 0 {
 		return nil, fmt.Errorf("tokenizer: the vocabulary is empty (tokenizer.ggml.tokens)")
@@ -146,7 +145,6 @@ func New(v Vocab) (*Tokenizer, error) {
 	return t, nil
 }
 
-// setTypes checks the special ids, and sets types and end tokens.
 func (t *Tokenizer) setTypes(v *Vocab) error {
 	ids := []struct {
 		name string
@@ -180,7 +178,7 @@ func (t *Tokenizer) setTypes(v *Vocab) error {
 }
 
 func (t *Tokenizer) initSpecial() {
-	if !t.strip { // else a special token takes any white space with it
+	if !t.strip { // else tokens take any white space
 		t.longest = t.merger.longestToken()
 	}
 	for i, text := range t.tokens {
@@ -202,8 +200,8 @@ func (t *Tokenizer) initSpecial() {
 	}
 }
 
-// Encode returns the ids of text. With parseSpecial the text of a control token becomes that token, unless Guard marked
-// it: use it for templates and trusted prompts. Time and memory are not bounded; see EncodeWithin.
+// Encode returns the ids of text. With parseSpecial a control token's text becomes that token, unless Guard marked it:
+// for templates and trusted prompts. Time and memory are not bounded; see EncodeWithin.
 func (t *Tokenizer) Encode(text string, parseSpecial bool) []int32 {
 	j := unbounded()
 	t.encode(j, text, parseSpecial)
@@ -263,8 +261,8 @@ func (t *Tokenizer) strips(id int32) bool {
 // BOS returns the beginning-of-text token, or None. add: the file wants it before every prompt.
 func (t *Tokenizer) BOS() (id int32, add bool) { return t.bos, t.addBOS }
 
-// End returns the token that closes a text (WordPiece's separator, or end of text), or None. add: the file wants it
-// after every complete text, such as the input of an embedding.
+// End returns the token that closes a text, or None. add: the file wants it after every complete text, such as the
+// input of an embedding.
 func (t *Tokenizer) End() (id int32, add bool) { return t.end, t.addEnd }
 
 // IsEnd reports whether id ends a text, turn or message.
@@ -300,7 +298,7 @@ func (t *Tokenizer) Type(id int32) Type {
 }
 
 // Piece returns the bytes that id adds to the output, maybe incomplete UTF-8; none for control, unknown and unused
-// tokens. The caller owns them.
+// tokens.
 func (t *Tokenizer) Piece(id int32) []byte {
 	return []byte(t.piece(id))
 }
@@ -312,8 +310,8 @@ func (t *Tokenizer) piece(id int32) string {
 	return t.pieces[id]
 }
 
-// Decode returns the text of ids, without the space that Encode prepends. To continue a text use a StreamDecoder. The
-// result is invalid UTF-8 if ids cut a character.
+// Decode returns the text of ids, without a prepended space. To continue a text use a StreamDecoder. It is invalid
+// UTF-8 if ids cut a character.
 func (t *Tokenizer) Decode(ids []int32) string {
 	var b strings.Builder
 	for p := range t.Texts(ids) {
@@ -322,7 +320,7 @@ func (t *Tokenizer) Decode(ids []int32) string {
 	return b.String()
 }
 
-// Texts returns Decode's result in parts, one for each id.
+// Texts returns Decode's result, a part for each id.
 func (t *Tokenizer) Texts(ids []int32) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i, id := range ids {

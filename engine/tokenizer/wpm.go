@@ -9,8 +9,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// wpm is BERT's WordPiece (google-research/bert, tokenization.py). A word that can't be split is the unknown token. In
-// GGUF a piece that begins a word starts with "▁".
+// wpm is BERT's WordPiece (google-research/bert, tokenization.py). In GGUF a piece that begins a word starts with "▁".
 type wpm struct {
 	begin, goOn map[string]int32
 	longest     int // bytes of the longest piece
@@ -18,7 +17,7 @@ type wpm struct {
 	lower       bool // lower-case and strip accents
 }
 
-// longestWord is in characters, of a word that is looked up.
+// In characters.
 const longestWord = 100
 
 func (t *Tokenizer) initWPM(v *Vocab) error {
@@ -64,10 +63,10 @@ func (m *wpm) encode(j *job, text string, _ bool) {
 	}
 }
 
-// An unknown word is one token, and some characters have none.
+// An unknown word is one token.
 func (*wpm) longestToken() int { return 0 }
 
-// portion returns the bytes to process at once: up to a word's end after the first few thousand.
+// portion returns up to a word's end after the first few thousand bytes.
 func portion(text string) int {
 	for at := 1 << 14; at < len(text); at++ {
 		if c := text[at]; c < 0x80 && (c == ' ' || c == '\n' || c == '.' || c == ',') {
@@ -80,7 +79,6 @@ func portion(text string) int {
 	return len(text)
 }
 
-// normal drops control characters, and lower-cases if the vocabulary is.
 func (m *wpm) normal(j *job, text string) string {
 	text = strings.Map(func(r rune) rune {
 		j.step(1)
@@ -88,7 +86,7 @@ func (m *wpm) normal(j *job, text string) string {
 		case r == '\t' || r == '\n' || r == '\r' || unicode.IsSpace(r):
 			return ' '
 		case r == 0 || r == utf8.RuneError || unicode.Is(unicode.C, r) || !unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z):
-			return -1 // the last: not assigned
+			return -1
 		}
 		return r
 	}, text)

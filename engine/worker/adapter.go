@@ -27,7 +27,7 @@ func (s *Supervisor) give(ctx context.Context, l *link, a Adapter, c model.Confi
 	return err
 }
 
-// plainAdapter writes an adapter of any format as a file that other languages can read.
+// plainAdapter writes an adapter for workers in other languages.
 func plainAdapter(a Adapter, c model.Config) (given Adapter, done func(), err error) {
 	x, err := OpenAdapter(a.Path, c)
 	if err != nil {
@@ -37,7 +37,7 @@ func plainAdapter(a Adapter, c model.Config) (given Adapter, done func(), err er
 	if err != nil {
 		return a, nil, fmt.Errorf("hand over the adapter %s: %w", a.Path, err)
 	}
-	done = func() { _ = os.Remove(f.Name()) } // it may be gone
+	done = func() { _ = os.Remove(f.Name()) }
 	if err := errors.Join(x.Write(f, c), f.Close()); err != nil {
 		done()
 		return a, nil, fmt.Errorf("hand over the adapter %s: %w", a.Path, err)

@@ -22,7 +22,7 @@ import (
 //go:embed cuda/[^t]*.py
 var cudaFiles embed.FS
 
-// cudaCommand unpacks the program and returns the command that runs it. python may be "".
+// cudaCommand unpacks the program and returns its command.
 func cudaCommand(python string) ([]string, error) {
 	if python == "" {
 		python = "python3"
@@ -38,7 +38,6 @@ func cudaCommand(python string) ([]string, error) {
 	return []string{path, filepath.Join(dir, "worker.py")}, nil
 }
 
-// cudaModel unpacks pico.
 func cudaModel(name string) (string, error) {
 	if name != pico.Name {
 		return ggufname.Parts(name)[0], nil
@@ -51,7 +50,7 @@ func cudaModel(name string) (string, error) {
 	return path, writeCached(path, pico.GGUF())
 }
 
-// unpackCUDA writes the program into the user's cache, into a folder named by its hash.
+// unpackCUDA uses a folder of the user's cache named by the program's hash.
 func unpackCUDA() (string, error) {
 	entries, err := cudaFiles.ReadDir("cuda")
 	files, sum := map[string][]byte{}, sha256.New()
@@ -80,7 +79,7 @@ func unpackCUDA() (string, error) {
 	return dir, nil
 }
 
-// writeCached leaves an equal file alone. Other processes may read it meanwhile.
+// Other processes may read what writeCached writes.
 func writeCached(path string, data []byte) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return nil

@@ -8,11 +8,11 @@ import (
 	"sync"
 )
 
-// firstFD is the descriptor of [Process.Files]' first, here the shared memory.
+// firstFD is that of [Process.Files]' first, the shared memory.
 const firstFD = 4
 
-// Group launches n processes that compute one model as one worker. Every rank gets every batch and op; all sample the
-// same tokens, and rank 0's output is used. If one ends, all end.
+// Group launches n processes that compute one model as one worker. Every rank gets every batch and op, and all sample
+// the same tokens. If one ends, all end.
 func Group(n int, p Process) Launch {
 	return func(ctx context.Context) (Running, error) {
 		memory, err := sharedMemory()
@@ -44,7 +44,6 @@ type arrival struct {
 	err     error
 }
 
-// gathered is the replies to one op so far.
 type gathered struct {
 	Reply
 	n int
@@ -53,13 +52,13 @@ type gathered struct {
 // The goroutine that calls Receive owns replies and beats.
 type group struct {
 	ranks   []Running
-	in      chan arrival  // the readers send, Receive receives
-	gone    chan struct{} // closed by Close
+	in      chan arrival // the readers send
+	gone    chan struct{}
 	once    sync.Once
 	readers sync.WaitGroup
 
 	replies map[uint64]*gathered
-	beats   []int // of each rank, not passed on yet
+	beats   []int // not passed on yet
 }
 
 func (g *group) read(rank int, r Running) {
@@ -92,7 +91,6 @@ func (g *group) Send(kind Kind, payload []byte) error {
 	return nil
 }
 
-// address sets the rank in a load op.
 func (g *group) address(rank int, payload []byte) ([]byte, error) {
 	var op Op
 	if err := DecodeJSON(payload, &op); err != nil {
@@ -150,7 +148,7 @@ func (g *group) merge(a arrival) (payload []byte, whole bool, err error) {
 	return a.payload, a.rank == 0, nil
 }
 
-// gather takes the answer from rank 0, an error from any.
+// gather takes any rank's error, and rank 0's answer.
 func (g *group) gather(a arrival) (payload []byte, whole bool, err error) {
 	var r Reply
 	if err := DecodeJSON(a.payload, &r); err != nil {

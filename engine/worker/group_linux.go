@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharedMemory returns an empty file that processes can map.
 func sharedMemory() (*os.File, error) {
 	fd, err := unix.MemfdCreate("rouse-ranks", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"os"
 )
 
-// sharedMemory returns an empty file that processes can map.
 func sharedMemory() (*os.File, error) {
 	f, err := os.CreateTemp("", "rouse-ranks-")
 	if err != nil {

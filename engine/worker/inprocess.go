@@ -22,7 +22,7 @@ func InProcess(build Builder) Launch {
 	}
 }
 
-// local is a worker in this process. It ends after Kill, or with its connection.
+// local ends after Kill, or with its connection.
 type local struct {
 	Conn
 	cancel context.CancelFunc

@@ -33,7 +33,7 @@ type link struct {
 	waiting  map[uint64]chan Reply // a channel has room for its reply
 	heard    time.Time             // of the last frame
 	began    time.Time             // of the current step, as far as known
-	expected []uint64              // steps queued and not answered, in order
+	expected []uint64              // not answered, in order
 	over     chan struct{}         // closed with err set
 }
 
@@ -167,7 +167,6 @@ func (l *link) take(kind Kind, payload []byte) error {
 	return fmt.Errorf("the worker sends a frame of kind %d", kind)
 }
 
-// outputs has *Output.
 var outputs = sync.Pool{New: func() any { return new(Output) }}
 
 func (l *link) answered(step uint64) error {
@@ -181,7 +180,7 @@ func (l *link) answered(step uint64) error {
 	return nil
 }
 
-// queue sends a batch. If that fails, Event.Lost will come.
+// If queue fails, Event.Lost will come.
 func (l *link) queue(step uint64, payload []byte) {
 	l.mu.Lock()
 	if len(l.expected) == 0 {

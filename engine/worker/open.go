@@ -28,7 +28,7 @@ const (
 	Apart    Place = "process" // in a process that can be killed and replaced
 )
 
-// Loading a file up to small takes no longer than starting a process, and ending one would free little.
+// Loading a small file takes no longer than starting a process.
 const small = 64 << 20
 
 // Options configure a worker.
@@ -44,7 +44,7 @@ type Options struct {
 	Depth int
 	// StepLimit is the longest that a step may take; 0: 15 minutes.
 	StepLimit time.Duration
-	// Log gets worker starts and ends, and their output; it may be nil.
+	// Log also gets the worker's output; it may be nil.
 	Log *slog.Logger
 }
 
@@ -112,7 +112,6 @@ func (o Options) launchCUDA(ctx context.Context) (Running, error) {
 	return o.launch(Process{Command: command, Log: o.Log})(ctx)
 }
 
-// inside leaves it to the worker to report a missing file.
 func (o Options) inside() bool {
 	if o.Place != Anywhere {
 		return o.Place == Inside

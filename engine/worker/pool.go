@@ -2,7 +2,7 @@ package worker
 
 import "fmt"
 
-// pool makes one vector of a prompt's hidden states, which come in pieces.
+// pool makes one vector of hidden states, which come in pieces.
 type pool struct {
 	how  string
 	n    int
@@ -21,7 +21,7 @@ func newPool(how string) (pool, error) {
 	return pool{}, fmt.Errorf("pooling %q is unknown: want mean, last, first or rank", how)
 }
 
-// add takes hidden states [tokens, dim], and sums them one by one: the result does not depend on the pieces.
+// add takes hidden states [tokens, dim], and sums one by one: no result depends on the pieces.
 func (p *pool) add(hidden []float32, dim int) {
 	for len(hidden) >= dim {
 		row := hidden[:dim]

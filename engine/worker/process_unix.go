@@ -63,9 +63,8 @@ func (p Process) Launch(ctx context.Context) (Running, error) {
 	return r, nil
 }
 
-// socketPair returns one socket for this process, one to pass on.
 func socketPair() (here net.Conn, there *os.File, err error) {
-	syscall.ForkLock.RLock() // a process started meanwhile would inherit both and keep the connection open
+	syscall.ForkLock.RLock() // or a process started meanwhile inherits both and keeps the connection open
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err == nil {
 		unix.CloseOnExec(fds[0])
@@ -88,14 +87,14 @@ func socketPair() (here net.Conn, there *os.File, err error) {
 func (p Process) listen(pid int, words *os.File) {
 	defer words.Close()
 	if p.Log == nil {
-		_, _ = io.Copy(io.Discard, words) // it ends with the process
+		_, _ = io.Copy(io.Discard, words)
 		return
 	}
 	lines := bufio.NewScanner(words)
 	for lines.Scan() {
 		p.Log.Info("worker output", "pid", pid, "line", lines.Text())
 	}
-	_, _ = io.Copy(io.Discard, words) // after a line that is too long
+	_, _ = io.Copy(io.Discard, words) // after a long line
 }
 
 type process struct {
@@ -111,7 +110,7 @@ func (r *process) start(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	started := make(chan error) // one is sent
+	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -128,7 +127,7 @@ func (r *process) start(ctx context.Context) error {
 func (r *process) Kill() {
 	r.once.Do(func() {
 		r.Close()
-		_ = r.cmd.Process.Kill() // it may have ended
+		_ = r.cmd.Process.Kill()
 	})
 }
 
@@ -139,8 +138,8 @@ func (r *process) Wait() error {
 
 func (r *process) PIDs() []int { return []int{r.cmd.Process.Pid} }
 
-// Main serves the connection that the engine passed as file descriptor 3, until it ends. It ignores signals for the
-// terminal's process group: the engine decides about them.
+// Main serves the connection in file descriptor 3 until it ends. It ignores signals for the terminal's process group,
+// which are the engine's.
 func Main(ctx context.Context, build Builder) error {
 	signal.Ignore(os.Interrupt, unix.SIGTERM, unix.SIGHUP)
 	f := os.NewFile(3, "engine")

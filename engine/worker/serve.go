@@ -21,23 +21,22 @@ type Builder struct {
 	Adapter func(path string, c model.Config) (*lora.Adapter, error)
 }
 
-// batches: one computes, the others wait.
+// One computes, the others wait.
 const batches = 4
 
-// task is a batch or an op.
 type task struct {
 	batch   *Batch
 	op      Op
-	adapter *lora.Adapter // for OpLoadAdapter
+	adapter *lora.Adapter
 }
 
-// server is the worker's end of a connection. The loop owns its fields.
+// The loop owns a server's fields.
 type server struct {
 	conn  Conn
 	build Builder
 	hello Hello       // the engine's
-	todo  chan task   // the reader and its helpers send; unbuffered: free bounds the batches
-	free  chan *Batch // decoded batches to reuse: the loop sends, the reader receives
+	todo  chan task   // the reader and its helpers send; free bounds the batches
+	free  chan *Batch // to reuse: the loop sends, the reader receives
 
 	inf   infer.Inferencer // nil before load
 	table table
@@ -45,7 +44,7 @@ type server struct {
 	frame []byte
 }
 
-// Serve runs a worker until the peer closes conn or ctx ends, and then returns nil. It fails if the peer violates the
+// Serve runs a worker until the peer closes conn or ctx ends, and returns nil. It fails if the peer violates the
 // protocol. It closes conn.
 func Serve(ctx context.Context, conn Conn, build Builder) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -96,7 +95,7 @@ func (s *server) greet() error {
 	return nil
 }
 
-// read passes frames to the loop. Its end is the worker's.
+// read's end is the worker's.
 func (s *server) read(ctx context.Context) error {
 	for {
 		kind, payload, err := s.conn.Receive()
@@ -153,7 +152,7 @@ func (s *server) beat(ctx context.Context, every time.Duration) {
 	}
 }
 
-// loop leaves slow work that does not need the device to helpers.
+// loop leaves work without the device to helpers.
 func (s *server) loop(ctx context.Context, helpers *sync.WaitGroup) error {
 	for {
 		var t task
@@ -206,7 +205,7 @@ func (s *server) perform(ctx context.Context, t task, r *Reply) (err error) {
 	case OpSleep:
 		clear(s.table)
 		err := s.sleep(t.op.Level, t.op.Keep)
-		debug.FreeOSMemory() // with what loading left behind
+		debug.FreeOSMemory() // also of loading
 		return err
 	case OpWake:
 		clear(s.table)
@@ -266,7 +265,7 @@ func Describe(inf infer.Inferencer) Info {
 func (s *server) readAdapter(ctx context.Context, t task, shape model.Config) {
 	var err error
 	if t.adapter, err = s.build.Adapter(t.op.Adapter.Path, shape); err != nil {
-		_ = SendJSON(s.conn, KindReply, Reply{ID: t.op.ID, Error: err.Error()}) // the reader notices a closed connection
+		_ = SendJSON(s.conn, KindReply, Reply{ID: t.op.ID, Error: err.Error()})
 		return
 	}
 	s.pass(ctx, t)

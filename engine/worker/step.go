@@ -13,7 +13,6 @@ import (
 
 type table map[uint64]*sequence
 
-// state returns the lowest number that no sequence has.
 func (t table) state() (n int32) {
 	used := make([]bool, len(t)+1)
 	for _, q := range t {
@@ -25,27 +24,26 @@ func (t table) state() (n int32) {
 }
 
 type sequence struct {
-	tokens  []int32 // prompt and generated ones
+	tokens  []int32 // prompt and generated
 	prompt  int
 	blocks  []int32
 	spec    Spec
 	sampler *sample.Sampler // nil for a vector
 	pool    pool
-	state   int32  // its number for the model
-	step    uint64 // the last with an item of it
+	state   int32  // number for the model
+	step    uint64 // last with an item
 }
 
-// step is reused by the next one. copies and batch.Items have the indices of shares.
+// step is reused. copies and batch.Items have the indices of shares.
 type step struct {
 	batch   infer.Batch
-	shares  []share // sequences to compute
+	shares  []share // to compute
 	out     Output
 	choices []sample.Choice // backs out's tokens
 	shared  bool            // other processes read the logits too
-	copies  [][]float32     // of shared logits, since a sampler writes to its own
+	copies  [][]float32     // of logits, since a sampler writes to its own
 }
 
-// share is one sequence's part of a step.
 type share struct {
 	item *Item
 	seq  *sequence
@@ -125,7 +123,6 @@ func (s *server) prepare(b *Batch) {
 	}
 }
 
-// take updates or begins a sequence.
 func (t table) take(it *Item, step uint64, vocab int) (*sequence, error) {
 	q := t[it.ID]
 	if q != nil && q.step == step && step > 0 {
@@ -192,7 +189,7 @@ func (q *sequence) want(it *Item) infer.Want {
 // maxLogits bounds one Forward, besides one row per sequence: 64 MiB.
 const maxLogits = 16 << 20
 
-// scored returns the most logits of scored prompts in one Forward. Ranks have less room, most of it for decoding.
+// Ranks have less room in scored, most of it for decoding.
 func (st *step) scored(vocab int) int {
 	if st.shared {
 		return min(maxLogits, cpu.SharedLogits/4*vocab)
@@ -200,7 +197,7 @@ func (st *step) scored(vocab int) int {
 	return maxLogits
 }
 
-// scoreAhead computes what of scored prompts is too large for one Forward. No result depends on where a prompt is cut.
+// scoreAhead computes what is too large for one Forward. No result depends on where a prompt is cut.
 func (s *server) scoreAhead(ctx context.Context) error {
 	st := &s.step
 	vocab := s.inf.Config().Vocab
@@ -241,7 +238,7 @@ func (s *server) scoreAhead(ctx context.Context) error {
 	return nil
 }
 
-// score scores the prompt tokens after the item's positions.
+// score is for the tokens after the item's positions.
 func (s *server) score(sh *share, it *infer.Item, logits []float32) {
 	out := &s.step.out.Items[sh.out]
 	vocab := s.inf.Config().Vocab
@@ -257,7 +254,6 @@ func (s *server) score(sh *share, it *infer.Item, logits []float32) {
 	}
 }
 
-// finish makes the output.
 func (s *server) finish(r infer.Result) {
 	st := &s.step
 	st.room()
@@ -286,7 +282,6 @@ func (s *server) finish(r infer.Result) {
 	})
 }
 
-// room reserves memory for tokens.
 func (st *step) room() {
 	n := 0
 	for i := range st.shares {
@@ -310,7 +305,7 @@ func (st *step) room() {
 	}
 }
 
-// own returns logits that the caller may change.
+// own's result may be changed.
 func (st *step) own(i int, logits []float32) []float32 {
 	if !st.shared {
 		return logits
@@ -319,7 +314,6 @@ func (st *step) own(i int, logits []float32) []float32 {
 	return st.copies[i]
 }
 
-// chosen counts the sequences that get a token or scores.
 func (st *step) chosen() (n int) {
 	for i := range st.shares {
 		if st.shares[i].item.Sample || st.shares[i].item.Score {

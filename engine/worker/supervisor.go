@@ -17,18 +17,17 @@ import (
 type Config struct {
 	Launch Launch
 	Load   Load
-	// Depth is the most batches sent ahead of their outputs; 0: 2.
+	// Depth is the most batches ahead of outputs; 0: 2.
 	Depth int
-	// Heartbeat is the interval of heartbeats. A worker without one for ten intervals is replaced. 0: none.
+	// A worker without a Heartbeat for ten intervals is replaced. 0: none.
 	Heartbeat time.Duration
-	// StepLimit is the longest that a step may take; 0: 15 minutes.
+	// StepLimit is per step; 0: 15 minutes.
 	StepLimit time.Duration
 	// Discard ends the worker in a sleep of level 2.
 	Discard bool
-	// Adapter, if not nil, converts an adapter for the worker; done is called after its answer.
+	// Adapter, if not nil, converts an adapter; done is called after the worker's answer.
 	Adapter func(a Adapter, c model.Config) (given Adapter, done func(), err error)
-	// Backoff is the wait after the first failed attempt to replace a worker; it doubles up to a factor of 100. 0: 100
-	// ms.
+	// Backoff is the wait after a failed attempt to replace a worker; it doubles up to a factor of 100. 0: 100 ms.
 	Backoff time.Duration
 	// Log may be nil.
 	Log *slog.Logger
@@ -54,11 +53,11 @@ func (c Config) withDefaults() Config {
 type Event struct {
 	// Output comes in the order of the batches. Return it with [Supervisor.Release].
 	Output *Output
-	// Lost is why the worker ended. Its state is lost, and queued batches get no output. Queue no more before Up.
+	// Lost is why the worker ended. Queued batches get no output. Queue no more before Up.
 	Lost error
-	// Failed is why an attempt to replace the worker failed. More follow.
+	// Failed is why it was not replaced. More attempts follow.
 	Failed error
-	// Up: a new worker is ready, with no sequences and an empty cache.
+	// Up: a new worker is ready, without sequences or cache.
 	Up bool
 }
 
@@ -75,8 +74,8 @@ type Supervisor struct {
 	cancel context.CancelFunc
 	others sync.WaitGroup
 
-	// link is nil while there is no worker. It is written with mu held; without mu it is read by callers that must not
-	// wait for a worker's start.
+	// link is nil while there is no worker. It is written with mu held, and read without by those that must not wait
+	// for a start.
 	link atomic.Pointer[link]
 
 	mu       sync.Mutex // held while a worker starts
@@ -96,8 +95,8 @@ func New(cfg Config) *Supervisor {
 	return s
 }
 
-// Start blocks until the first worker has loaded the model. After an error nothing runs. If a worker runs, Start only
-// returns its info.
+// Start blocks until the first worker has loaded the model. After an error nothing runs. If a worker runs, it returns
+// its info.
 func (s *Supervisor) Start(ctx context.Context) (Info, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +113,7 @@ func (s *Supervisor) Start(ctx context.Context) (Info, error) {
 // Events must be received from while batches are queued.
 func (s *Supervisor) Events() <-chan Event { return s.events }
 
-// Depth is the most batches that may be queued ahead of their outputs.
+// Depth is the most batches ahead of outputs.
 func (s *Supervisor) Depth() int { return s.cfg.Depth }
 
 // Release returns an output to its pool.
@@ -145,7 +144,7 @@ func (s *Supervisor) up(ctx context.Context) error {
 	return nil
 }
 
-// prepare loads the model and the adapters. mu must be held.
+// mu must be held.
 func (s *Supervisor) prepare(ctx context.Context, l *link) error {
 	r, err := l.control(ctx, Op{Verb: OpLoad, Load: &s.cfg.Load})
 	if err != nil {
@@ -174,7 +173,7 @@ func (s *Supervisor) emit(e Event) {
 	}
 }
 
-// follow receives from a worker until it ends, and replaces it. It sends events with mu held: they are in order.
+// follow receives until the worker ends, and replaces it. It sends events with mu held: they are in order.
 func (s *Supervisor) follow(l *link) {
 	err := l.receive()
 	s.mu.Lock()
@@ -225,8 +224,8 @@ func (s *Supervisor) replace() {
 	}
 }
 
-// Queue sends a batch and keeps no reference to it. It may block until the worker reads. Without a worker it does
-// nothing: [Event.Lost] is on its way.
+// Queue keeps no reference to the batch. It may block until the worker reads. Without a worker it does nothing:
+// [Event.Lost] is on its way.
 func (s *Supervisor) Queue(b *Batch) {
 	l := s.link.Load()
 	if l == nil {
@@ -236,7 +235,7 @@ func (s *Supervisor) Queue(b *Batch) {
 	l.queue(b.Step, s.frame)
 }
 
-// Fail ends a worker that sent an invalid answer. It is replaced.
+// Fail ends a worker after an invalid answer. It is replaced.
 func (s *Supervisor) Fail(err error) {
 	if l := s.link.Load(); l != nil {
 		l.fail(err)
@@ -251,8 +250,8 @@ func (s *Supervisor) control(ctx context.Context, op Op) (Reply, error) {
 	return l.control(ctx, op)
 }
 
-// Sleep frees the model's memory. No batch may be queued. Level 1 keeps the blocks of keep, if the worker can. If Sleep
-// fails the worker is awake.
+// Sleep frees the model's memory. No batch may be queued. Level 1 keeps blocks, if the worker can. If Sleep fails the
+// worker is awake.
 func (s *Supervisor) Sleep(ctx context.Context, level int, keep ...int32) error {
 	s.mu.Lock()
 	l, before := s.link.Load(), s.level
@@ -278,8 +277,8 @@ func (s *Supervisor) Sleep(ctx context.Context, level int, keep ...int32) error 
 	return nil
 }
 
-// Wake makes the worker ready, without sequences. kept: it has the blocks that it was told to keep. If Wake fails the
-// worker sleeps, and nothing is kept.
+// Wake makes the worker ready, without sequences. kept: the kept blocks are there. If it fails the worker sleeps, and
+// nothing is kept.
 func (s *Supervisor) Wake(ctx context.Context) (kept bool, err error) {
 	l := s.link.Load()
 	if l != nil {

@@ -22,7 +22,6 @@ type Batch struct {
 	Copies []Copy   `json:"copies,omitempty"`
 	Items  []Item   `json:"items,omitempty"`
 
-	// Of the slices of a decoded batch.
 	ints  []int32
 	words []uint64
 	bytes []byte
@@ -166,7 +165,7 @@ func appendText[T ~string | ~[]byte](dst []byte, s T) []byte {
 	return append(dst, s...)
 }
 
-// appendMask writes the words that are not zero, or all if that is shorter.
+// appendMask leaves out zeros if that is shorter.
 func appendMask(dst []byte, mask []uint64) []byte {
 	filled := 0
 	for _, w := range mask {

@@ -59,9 +59,8 @@ type Load struct {
 	// Model is a GGUF file, or a name that the worker knows.
 	Model string `json:"model"`
 	// Device is "cpu" ("" too), "sim" or "cuda".
-	Device string `json:"device,omitempty"`
-	// Threads: 0: the worker's default.
-	Threads int `json:"threads,omitempty"`
+	Device  string `json:"device,omitempty"`
+	Threads int    `json:"threads,omitempty"`
 	// Context bounds a sequence, in tokens; 0: the model's.
 	Context int `json:"context,omitempty"`
 	// Sequences of full length fit in the cache; 0: the worker's default.
@@ -72,14 +71,14 @@ type Load struct {
 	TileDir string `json:"tile_dir,omitempty"`
 	// TileLimit is in bytes; 0: the worker's default.
 	TileLimit int64 `json:"tile_limit,omitempty"`
-	// Rank of Of shares of the model is the worker's. Of 0 and 1: all of it.
+	// Rank is the worker's of Of shares; 0 and 1: all.
 	Rank int `json:"rank,omitempty"`
 	Of   int `json:"of,omitempty"`
 	// Memory is the descriptor of the ranks' shared memory; 0: none.
 	Memory int `json:"memory_fd,omitempty"`
 	// Projector is the file that makes embeddings of images; "": none.
 	Projector string `json:"projector,omitempty"`
-	// Options are for one device only.
+	// Options are for one device.
 	Options json.RawMessage `json:"options,omitempty"`
 }
 
@@ -96,11 +95,11 @@ type Info struct {
 	// BlockSize is in positions.
 	Blocks    int `json:"blocks"`
 	BlockSize int `json:"block_size"`
-	// Keeps: a sleep of level 1 can keep blocks. Saves: they can be saved.
+	// Keeps: sleep can keep blocks. Saves: they can be saved.
 	Keeps      bool  `json:"keeps,omitempty"`
 	Saves      bool  `json:"saves,omitempty"`
 	BlockBytes int64 `json:"block_bytes,omitempty"`
-	// Layout names the form of a block's bytes and sum, for files of that form only; "": the worker's in Go.
+	// Layout names the form of blocks and sums; "": the worker's in Go.
 	Layout string `json:"layout,omitempty"`
 }
 

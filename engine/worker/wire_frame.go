@@ -113,7 +113,7 @@ func (s *stream) read(n int) error {
 	return nil
 }
 
-func (s *stream) Close() { _ = s.rw.Close() } // sent bytes stay sent
+func (s *stream) Close() { _ = s.rw.Close() }
 
 // Pipe returns two connected Conns in this process.
 func Pipe() (engine, worker Conn) {
@@ -122,7 +122,7 @@ func Pipe() (engine, worker Conn) {
 	return &pipe{out: there, in: back, done: done}, &pipe{out: back, in: there, done: done}
 }
 
-// pipeRoom is in frames: more than an engine sends ahead.
+// In frames: more than an engine sends ahead.
 const pipeRoom = 8
 
 var errClosedConn = errors.New("the connection is closed")
@@ -140,7 +140,6 @@ type ending struct {
 	ch   chan struct{} // closed by the end that closes first
 }
 
-// frames has *[]byte.
 var frames = sync.Pool{New: func() any { return new([]byte) }}
 
 func (p *pipe) Send(kind Kind, payload []byte) error {

@@ -20,7 +20,6 @@ type Output struct {
 	Error string `json:"error,omitempty"`
 	Items []Out  `json:"items,omitempty"`
 
-	// Of the slices of a decoded output.
 	choices []sample.Choice
 	tops    []sample.Alternative
 	floats  []float32
@@ -67,7 +66,6 @@ func (o *Out) flags() (f byte) {
 	return f
 }
 
-// maxChoices bounds the tokens and scores of an output.
 const maxChoices = 1 << 21
 
 // AppendOutput appends an output's payload.
