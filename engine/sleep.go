@@ -20,7 +20,7 @@ const (
 	Waking   State = "waking"
 )
 
-// SleepMode is what happens to unfinished requests.
+// SleepMode says how Sleep treats unfinished requests.
 type SleepMode string
 
 const (

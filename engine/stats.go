@@ -25,7 +25,7 @@ type Stats struct {
 	// Recalled counts blocks read from files.
 	Kept     keep.Stats
 	Recalled int
-	// KeptBytes is what a sleep keeps of the cache; 0 when awake.
+	// KeptBytes is the cache that a sleep keeps; 0 when awake.
 	KeptBytes int64
 
 	// Busy is the worker's compute time.

@@ -36,7 +36,7 @@ type Event struct {
 	// Cached counts the prompt tokens that were not computed, in the first event. A request's other sequences share the
 	// first one's prompt.
 	Cached int
-	// Embedding is what [Request.Embed] asked for.
+	// Embedding is the vector for [Request.Embed].
 	Embedding []float32
 }
 

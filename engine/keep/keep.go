@@ -15,8 +15,8 @@
 // Blocks have names of package block: no client finds those of another. The key must cover everything that decides what
 // a model computes.
 //
-// The files hold what clients wrote: while others than the owner can open the folder, nothing in it is read or written;
-// a file that others can read or write is removed, and links are not followed. Checksums detect disk errors, not
+// The files hold what clients wrote: while others than the owner can open the folder, nothing in it is read or written.
+// A file that others can read or write is removed, and links are not followed. Checksums detect disk errors, not
 // forgery.
 //
 // Several processes may share a folder. Faults are logged and counted in [Stats]: the blocks are computed again. A

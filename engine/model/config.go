@@ -38,8 +38,8 @@ type Config struct {
 	SharedKV, OwnFFN, LayerInput             int
 
 	// Of Qwen3.5. Every GlobalEvery-th layer has attention with a gate, the others a gated delta net
-	// (arXiv:2412.06464): DeltaHeads heads of width DeltaDim, of which head h has the query and key of head h mod
-	// DeltaKeys, after a convolution over DeltaConv positions.
+	// (arXiv:2412.06464) of DeltaHeads heads of width DeltaDim. Head h has the query and key of head h mod DeltaKeys,
+	// after a convolution over DeltaConv positions.
 	DeltaHeads, DeltaKeys, DeltaDim, DeltaConv int
 
 	RopeBase  float64 // frequency base

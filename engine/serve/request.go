@@ -66,7 +66,7 @@ type chatRequest struct {
 	FunctionCall json.RawMessage `json:"function_call"`
 }
 
-// elsewhere is what this engine lacks.
+// elsewhere has OpenAI's fields for features that this engine lacks.
 type elsewhere struct {
 	Modalities []string        `json:"modalities"`
 	Audio      json.RawMessage `json:"audio"`

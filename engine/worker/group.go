@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// firstFD is that of [Process.Files]' first, the shared memory.
+// firstFD is the descriptor of [Process.Files]' first file, the shared memory.
 const firstFD = 4
 
 // Group launches n processes that compute one model as one worker. Every rank gets every batch and op, and all sample

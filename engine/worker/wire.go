@@ -31,8 +31,8 @@
 //
 // The worker keeps for every sequence, by its id: its tokens, the number of them in the prompt, its cache blocks, and
 // its Spec. A batch says what is new. A sequence's first item (begin) has everything, and replaces a sequence of that
-// id. An item computes the tokens at positions pos to pos+count-1. If the engine did not know the last one, it is what
-// the worker chose, and appended, in an earlier step.
+// id. An item computes the tokens at positions pos to pos+count-1. If the engine did not know the last one, the worker
+// chose and appended it in an earlier step.
 //
 // # Numbers
 //

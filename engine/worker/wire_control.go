@@ -19,7 +19,7 @@ type Hello struct {
 	PID       int `json:"pid,omitempty"`
 }
 
-// Verb is what an [Op] asks for.
+// Verb is the kind of an [Op].
 type Verb string
 
 const (
