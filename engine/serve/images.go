@@ -28,6 +28,7 @@ const (
 	maxImages     = 16
 	maxImageBytes = 20 << 20
 	maxPixels     = 1 << 24
+	maxSide       = 1 << 15
 	pixelBytes    = 20
 )
 
@@ -180,10 +181,10 @@ func (x *imagePart) decode(ctx context.Context, paid *inbound.Body, size int) ([
 		return refuse("the image is no PNG, JPEG or GIF")
 	case err != nil:
 		return refuse("the image can't be read: %v", err)
-	case c.Width < 1 || c.Height < 1 || c.Width > maxPixels/c.Height:
-		return refuse("the image has %d by %d pixels: want at most %d in all", c.Width, c.Height, maxPixels)
+	case c.Width < 1 || c.Height < 1 || c.Width > maxPixels/c.Height || max(c.Width, c.Height) > maxSide:
+		return refuse("the image has %d by %d pixels: want at most %d in all, and %d a side", c.Width, c.Height, maxPixels, maxSide)
 	}
-	cost := int64(2*len(x.data) + pixelBytes*c.Width*c.Height)
+	cost := int64(2*len(x.data) + pixelBytes*c.Width*c.Height + 3*size*c.Height) // the last: a narrow image is first made wider
 	if err := paid.Take(ctx, cost); err != nil {
 		return nil, err
 	}
