@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -78,9 +79,12 @@ func removeStale(path string) error {
 		return errors.New("there is a file that is not a socket: choose another path or remove it")
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
-	if err == nil {
+	switch {
+	case err == nil:
 		_ = c.Close()
 		return errors.New("another process listens there: stop it or choose another path")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return os.Remove(path)
 	}
-	return os.Remove(path)
+	return fmt.Errorf("find out whether a process listens there: %w", err)
 }
