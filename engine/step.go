@@ -19,12 +19,11 @@ func (e *loop) admit(s *Stream) {
 		}
 		return
 	}
+	for _, q := range s.sequences { // all at once: a failure ends the later ones too
+		e.live[q.id], q.live = q, true
+	}
 	for i := 0; i < len(s.sequences); i += s.sequences[i].request.N {
-		group := s.sequences[i : i+s.sequences[i].request.N]
-		for _, q := range group {
-			e.live[q.id], q.live = q, true
-		}
-		if err := e.admitGroup(group); err != nil {
+		if err := e.admitGroup(s.sequences[i : i+s.sequences[i].request.N]); err != nil {
 			e.fail(s, err)
 			return
 		}
