@@ -86,8 +86,8 @@ func (s *server) greet() error {
 	if err != nil {
 		return fmt.Errorf("wait for the engine's hello: %w", err)
 	}
-	if err := DecodeJSON(payload, &s.hello); kind != KindHello || err != nil {
-		return fmt.Errorf("the engine's first frame is of kind %d, no hello: %w", kind, err)
+	if kind != KindHello || DecodeJSON(payload, &s.hello) != nil {
+		return fmt.Errorf("the engine's first frame, of kind %d, is no hello", kind)
 	}
 	if s.hello.Protocol != Protocol {
 		return fmt.Errorf("the engine's protocol version is %d, this worker's is %d: use the same version for both", s.hello.Protocol, Protocol)

@@ -316,7 +316,7 @@ func (s *Supervisor) LoadBlocks(ctx context.Context, f File) error {
 	return err
 }
 
-// LoadAdapter loads an adapter, also into every replacement.
+// LoadAdapter loads an adapter, also into every replacement. If ctx ends it still waits for the worker, and unloads.
 func (s *Supervisor) LoadAdapter(ctx context.Context, a Adapter) error {
 	l := s.link.Load()
 	if l == nil {
@@ -325,12 +325,20 @@ func (s *Supervisor) LoadAdapter(ctx context.Context, a Adapter) error {
 	s.mu.Lock()
 	shape := s.info.Model
 	s.mu.Unlock()
-	if err := s.give(ctx, l, a, shape); err != nil {
+	// A worker that has the order obeys it, whoever waits.
+	if err := s.give(context.WithoutCancel(ctx), l, a, shape); err != nil {
 		return err
 	}
+	if ctx.Err() != nil {
+		_, err := l.control(context.WithoutCancel(ctx), Op{Verb: OpUnloadAdapter, Adapter: &Adapter{ID: a.ID}})
+		return errors.Join(context.Cause(ctx), err)
+	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := s.link.Load(); now != nil && now != l { // its successor has started without the adapter
+		return ErrDown
+	}
 	s.adapters = append(s.adapters, a)
-	s.mu.Unlock()
 	return nil
 }
 
