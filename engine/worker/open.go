@@ -40,10 +40,6 @@ type Options struct {
 	// Shards is the number of processes that share one model; 0: 1.
 	Shards int
 	Load   Load
-	// Depth is the most batches sent ahead of their outputs; 0: 2.
-	Depth int
-	// StepLimit is the longest that a step may take; 0: 15 minutes.
-	StepLimit time.Duration
 	// Log also gets the worker's output; it may be nil.
 	Log *slog.Logger
 }
@@ -73,7 +69,7 @@ func (o Options) Validate() error {
 
 // Open needs valid options. Nothing runs before Start.
 func Open(o Options) *Supervisor {
-	cfg := Config{Load: o.Load, Depth: o.Depth, StepLimit: o.StepLimit, Log: o.Log}
+	cfg := Config{Load: o.Load, Log: o.Log}
 	if o.inside() {
 		cfg.Launch = InProcess(Build(o.Log))
 		return New(cfg)
