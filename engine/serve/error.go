@@ -87,12 +87,6 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	default:
 		kind = "api_error"
 	}
-	orNull := func(s string) *string {
-		if s == "" {
-			return nil
-		}
-		return &s
-	}
 	type object struct {
 		Message string  `json:"message"`
 		Type    string  `json:"type"`

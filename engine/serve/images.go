@@ -98,31 +98,23 @@ func misplaced() error {
 	return badRequest("messages", "the model's chat template does not keep the images, or not in their order: send texts only")
 }
 
-func (s *Server) imageTokens() (begin, end int32, ok bool) {
-	tok := s.engine.Tokenizer()
-	b, e := tok.Encode(imageBegin, true), tok.Encode(imageEnd, true)
-	if len(b) != 1 || len(e) != 1 {
-		return 0, 0, false
-	}
-	return b[0], e[0], true
-}
-
 // expand makes room for each image's tokens and returns where. They are never read; begin is in the prompt anyway and
 // changes no penalty.
 func (s *Server) expand(p *pictures, ids []int32) (out []int32, at []int, err error) {
 	if len(p.images) == 0 {
 		return ids, nil, nil
 	}
-	begin, end, ok := s.imageTokens()
-	if !ok {
+	tok := s.engine.Tokenizer()
+	begin, end := tok.Encode(imageBegin, true), tok.Encode(imageEnd, true)
+	if len(begin) != 1 || len(end) != 1 {
 		return nil, nil, badRequest("messages", "the model's vocabulary has no tokens %s and %s: it reads no images", imageBegin, imageEnd)
 	}
 	n := s.engine.Model().Image.Tokens()
 	for i, id := range ids {
 		out = append(out, id)
-		if id == begin && i+1 < len(ids) && ids[i+1] == end {
+		if id == begin[0] && i+1 < len(ids) && ids[i+1] == end[0] {
 			at = append(at, len(out))
-			out = append(out, slices.Repeat([]int32{begin}, n)...)
+			out = append(out, slices.Repeat(begin, n)...)
 		}
 	}
 	if len(at) != len(p.images) {

@@ -11,6 +11,13 @@ func appendString(dst []byte, s string) []byte {
 	return dst
 }
 
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
 // comma appends a comma, except after an opening bracket.
 func comma(dst []byte) []byte {
 	if n := len(dst); n > 0 && (dst[n-1] == '[' || dst[n-1] == '{') {

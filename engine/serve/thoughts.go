@@ -105,17 +105,11 @@ func (p *thoughtParser) write(token int32, text string) (thought, answer string)
 
 func (p *thoughtParser) think() (thought string) {
 	thought, rest, over := strings.Cut(p.held, endThought)
-	certain := len(thought)
+	certain := thought
 	if !over {
-		for n := min(len(endThought)-1, certain); n > 0; n-- {
-			if strings.HasSuffix(thought, endThought[:n]) {
-				certain -= n
-				break
-			}
-		}
-		rest = thought[certain:]
+		certain = cutPartial(thought, endThought)
 	}
-	inner := strings.TrimRight(thought[:certain], " \t\r\n")
+	inner := strings.TrimRight(certain, " \t\r\n")
 	if !over {
 		rest = thought[len(inner):]
 	}

@@ -105,12 +105,6 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 
 // tokenizerInfo is vLLM's.
 func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
-	orNull := func(text string) *string {
-		if text == "" {
-			return nil
-		}
-		return &text
-	}
 	bos, eos := s.template.Special()
 	return writeJSON(w, map[string]any{"bos_token": orNull(bos), "eos_token": orNull(eos), "pad_token": nil, "model_max_length": s.engine.Context(), "chat_template": s.template.Source()})
 }

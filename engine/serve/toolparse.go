@@ -115,21 +115,26 @@ func (p *toolParser) text(text string) string {
 		p.state = toolOpen
 		return start
 	}
-	certain := len(p.held) // 3
+	certain := p.held // 3
 	if p.format.token < 0 {
-		for n := min(len(marker)-1, len(p.held)); n > 0; n-- {
-			if strings.HasSuffix(p.held, marker[:n]) {
-				certain -= n
-				break
-			}
-		}
+		certain = cutPartial(certain, marker)
 	}
-	certain = len(strings.TrimRight(p.held[:certain], " \t\r\n"))
-	if certain > 0 && !(p.calls > 0 && !p.since && strings.Trim(p.held[:certain], "; \t\r\n") == "") {
-		p.emit(p.held[:certain])
-		p.held = p.held[certain:]
+	certain = strings.TrimRight(certain, " \t\r\n")
+	if certain != "" && !(p.calls > 0 && !p.since && strings.Trim(certain, "; \t\r\n") == "") {
+		p.emit(certain)
+		p.held = p.held[len(certain):]
 	}
 	return ""
+}
+
+// cutPartial cuts what may begin mark from the end of text.
+func cutPartial(text, mark string) string {
+	for n := min(len(mark)-1, len(text)); n > 0; n-- {
+		if rest, cut := strings.CutSuffix(text, mark[:n]); cut {
+			return rest
+		}
+	}
+	return text
 }
 
 func (p *toolParser) bare() bool { return p.format.end == "" && !p.format.list }
@@ -142,7 +147,7 @@ func (p *toolParser) emit(text string) {
 }
 
 func (p *toolParser) open() {
-	if p.held != "" && strings.TrimSpace(p.held) != "" {
+	if strings.TrimSpace(p.held) != "" {
 		p.emit(strings.TrimRight(p.held, " \t\r\n"))
 	}
 	p.held = ""
@@ -190,10 +195,10 @@ func (p *toolParser) named(text string) string {
 	}
 	p.raw.WriteString(text[:at])
 	all := p.raw.String()
-	name, _, _ := strings.Cut(strings.TrimPrefix(all[strings.LastIndexByte(all, ']')+1:], "]"), "[")
-	if i := strings.Index(all, "[ARGS]"); i >= 0 {
-		name = all[:i]
-		name = name[strings.LastIndexByte(name, ']')+1:]
+	name, _, found := strings.Cut(all, "[ARGS]")
+	name = name[strings.LastIndexByte(name, ']')+1:]
+	if !found {
+		name, _, _ = strings.Cut(name, "[")
 	}
 	p.begin()
 	p.call.name, p.call.depth, p.call.value = strings.TrimSpace(name), -1, valueArguments
