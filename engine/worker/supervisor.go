@@ -325,7 +325,7 @@ func (s *Supervisor) LoadAdapter(ctx context.Context, a Adapter) error {
 	s.mu.Lock()
 	shape := s.info.Model
 	s.mu.Unlock()
-	// A worker that has the order obeys it, whoever waits.
+	// A worker that has the op runs it even if nobody waits.
 	if err := s.give(context.WithoutCancel(ctx), l, a, shape); err != nil {
 		return err
 	}
