@@ -30,7 +30,7 @@ func (e *loop) receive(out *worker.Output) {
 	f := e.popFlight()
 	if out.Error != "" { // 3
 		err := &StepError{Err: errors.New(out.Error)}
-		e.countStep(err)
+		e.countStep(err, 0)
 		e.discardFlights()
 		e.failAll(err)
 		if e.failed++; e.failed >= maxFailures {
@@ -41,8 +41,7 @@ func (e *loop) receive(out *worker.Output) {
 		return
 	}
 	e.failed = 0
-	e.countStep(nil)
-	e.countBusy(out.Busy)
+	e.countStep(nil, out.Busy)
 	e.results, e.tokens = e.results[:0], e.tokens[:0]
 	next := 0
 	for i := range f.items {

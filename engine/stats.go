@@ -62,19 +62,14 @@ func (e *Engine) setFailure(err error) {
 	e.mu.Unlock()
 }
 
-func (e *Engine) countStep(err error) {
+func (e *Engine) countStep(err error, busy time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stats.Failure = err
+	e.stats.Busy += busy
 	if err == nil {
 		e.stats.Steps++
 	}
-}
-
-func (e *Engine) countBusy(d time.Duration) {
-	e.mu.Lock()
-	e.stats.Busy += d
-	e.mu.Unlock()
 }
 
 // countToken counts the prompt with a request's first token.
@@ -92,6 +87,3 @@ func (e *Engine) BlockSize() int { return e.loop.pool.Size() }
 
 // Seats is how many sequences run at once.
 func (e *Engine) Seats() int { return e.cfg.Seats }
-
-// Workers returns process IDs; none if the worker runs in this process.
-func (e *Engine) Workers() []int { return e.worker.PIDs() }
