@@ -70,8 +70,6 @@ type Request struct {
 	Resume [][]int32
 	// Images are in order, and end before the prompt's last token. The engine sets their N.
 	Images []infer.Image
-	// NoDraft disables speculative decoding.
-	NoDraft bool
 }
 
 // RequestError is an invalid request. Param is OpenAI's field.

@@ -86,7 +86,7 @@ func (e *loop) schedule(group []*sequence) error {
 	err := e.sched.Add(sched.Request{
 		ID: q.id, Prompt: tokens, Max: len(r.Prompt) + r.MaxTokens,
 		Priority: r.Priority, Tenant: r.Tenant, Root: root, Siblings: len(group), Whole: r.spans(),
-		Score: score, Pool: r.Embed != "", Lockstep: q.matcher != nil, NoDraft: r.NoDraft,
+		Score: score, Pool: r.Embed != "", Lockstep: q.matcher != nil,
 	})
 	if errors.Is(err, sched.ErrTooLong) {
 		return &RequestError{Param: "prompt", TooLong: true, Message: err.Error()}

@@ -96,7 +96,6 @@ type Request struct {
 	Score    bool // logits at every prompt position but the last, from the first sibling; bypasses the prefix cache
 	Pool     bool // a vector: nothing is sampled; bypasses the prefix cache
 	Lockstep bool // no placeholders, no drafts: each token must be known before the next is sampled
-	NoDraft  bool
 }
 
 // ErrTooLong is wrapped for a sequence that does not fit in the whole pool.
@@ -284,6 +283,3 @@ func (s *Scheduler) Stats() Stats {
 	}
 	return t
 }
-
-// Busy reports whether any sequence is unfinished.
-func (s *Scheduler) Busy() bool { return len(s.byID) > 0 }

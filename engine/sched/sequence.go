@@ -84,7 +84,7 @@ func (q *sequence) prepare(cfg Config, size int) {
 		q.hashes = append(make([]block.Hash, 0, n/size), q.hashes...)
 	}
 	q.blocks = make([]int32, 0, min(q.limit+size-1, n+cfg.Draft+size)/size)
-	if cfg.Draft > 0 && !q.lockstep && !q.req.NoDraft && !q.pool {
+	if cfg.Draft > 0 && !q.lockstep && !q.pool {
 		q.draft = newDraft(cfg.Draft, n)
 		q.draft.index(q.tokens, 0)
 	}
