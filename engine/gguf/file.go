@@ -14,9 +14,8 @@ import (
 
 // File is an open GGUF file, or several of one model. Its methods but Close are safe for many goroutines.
 type File struct {
-	data    []byte // nil after Close
-	mapped  bool   // Close must unmap data
-	version int
+	data   []byte // nil after Close
+	mapped bool   // Close must unmap data
 
 	keys    []string // in file order
 	values  map[string]value
@@ -182,9 +181,6 @@ func (f *File) Size() int64 {
 	}
 	return size
 }
-
-// Version returns 2 or 3.
-func (f *File) Version() int { return f.version }
 
 // Architecture returns general.architecture, or "".
 func (f *File) Architecture() string {

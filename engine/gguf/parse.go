@@ -125,7 +125,6 @@ func (p *parser) header(f *File) (tensors, keys int) {
 	default:
 		p.fail(4, "version is %d, want 2 or 3: convert the model with a current converter", v)
 	}
-	f.version = int(v)
 	at := p.pos
 	n := p.uint64("number of tensors")
 	keys = p.count(minKeyBytes, maxKeys, "metadata keys")

@@ -12,7 +12,7 @@ const guardMark = "\uFDD0"
 // texts. Only the same Tokenizer understands it. Words that meet the surrounding text may differ. U+FDD0 in text is
 // lost.
 func (t *Tokenizer) Guard(text string) string {
-	text = strings.ReplaceAll(text, guardMark, "")
+	text = unguard(text)
 	at, n, _ := t.control.find(text)
 	if n == 0 {
 		return text

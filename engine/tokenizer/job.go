@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
@@ -68,8 +67,6 @@ type job struct {
 }
 
 type stopped struct{ cause error }
-
-func unbounded() *job { return &job{ctx: context.Background(), most: math.MaxInt} }
 
 // askEvery is in bytes or merges between checks of the context.
 const askEvery = 1 << 16

@@ -22,9 +22,11 @@
 package tokenizer
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -203,7 +205,7 @@ func (t *Tokenizer) initSpecial() {
 // Encode returns the ids of text. With parseSpecial a control token's text becomes that token, unless Guard marked it:
 // for templates and trusted prompts. Time and memory are not bounded; see EncodeWithin.
 func (t *Tokenizer) Encode(text string, parseSpecial bool) []int32 {
-	j := unbounded()
+	j := &job{ctx: context.Background(), most: math.MaxInt}
 	t.encode(j, text, parseSpecial)
 	return j.ids
 }
@@ -287,14 +289,6 @@ func (t *Tokenizer) Token(id int32) string {
 		return ""
 	}
 	return t.tokens[id]
-}
-
-// Type returns the kind of id, or 0.
-func (t *Tokenizer) Type(id int32) Type {
-	if id < 0 || int(id) >= len(t.types) {
-		return 0
-	}
-	return t.types[id]
 }
 
 // Piece returns the bytes that id adds to the output, maybe incomplete UTF-8; none for control, unknown and unused
