@@ -10,7 +10,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// Adapter errors that callers branch on.
 var (
 	ErrNoAdapter     = errors.New("no such adapter is loaded")
 	ErrAdapterLoaded = errors.New("an adapter of this name is loaded")
@@ -18,28 +17,27 @@ var (
 	ErrAdaptersFull  = errors.New("as many adapters are loaded as may be at once")
 )
 
-// Adapter is a loaded adapter.
+// Adapter is a loaded LoRA adapter.
 type Adapter struct {
 	Name string
 	Path string
-	// Digest is the digest of its contents; empty: unknown.
+	// Digest is of the contents; "": unknown.
 	Digest string
 }
 
-// adapter is an adapter that is loaded or being loaded. Engine.mu guards its fields.
+// Engine.mu guards an adapter's fields.
 type adapter struct {
 	worker.Adapter
-	identity  string        // unique to the function that it computes
-	digest    string        // of its contents; empty: unknown
-	ready     bool          // requests may use it
-	unloading bool          // no new request may use it
-	users     int           // sequences accepted and not finished
+	identity  string // unique to the function that it computes
+	digest    string // of its contents; "": unknown
+	ready     bool
+	unloading bool
+	users     int           // unfinished sequences
 	idle      chan struct{} // closed when users is 0 and unloading is true
 }
 
-// LoadAdapter reads a LoRA adapter from a file or folder and names it for requests. It blocks until the worker has
-// loaded it; requests run meanwhile. It fails with [ErrAdapterLoaded], [ErrAdaptersFull], [ErrAsleep], [ErrStopped],
-// or an error that names what does not fit the model.
+// LoadAdapter reads a LoRA adapter from a file or folder, and blocks until the worker has it. It fails with
+// [ErrAdapterLoaded], [ErrAdaptersFull], [ErrAsleep], [ErrStopped], or an error that names what does not fit the model.
 func (e *Engine) LoadAdapter(ctx context.Context, name, path string) error {
 	a, err := e.reserve(name, path)
 	if err != nil {
@@ -61,8 +59,7 @@ func (e *Engine) LoadAdapter(ctx context.Context, name, path string) error {
 	return nil
 }
 
-// reserve reserves a name and assigns an ID. IDs are never reused, so that the prefix cache distinguishes successive
-// adapters of the same name.
+// reserve never reuses an ID: the prefix cache tells successive adapters of one name apart.
 func (e *Engine) reserve(name, path string) (*adapter, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -84,8 +81,8 @@ func (e *Engine) reserve(name, path string) (*adapter, error) {
 	return a, nil
 }
 
-// UnloadAdapter unloads an adapter. It refuses new requests for it at once, and blocks until the running ones have
-// finished. If ctx ends first the adapter stays. It fails with [ErrNoAdapter] or [ErrStopped].
+// UnloadAdapter refuses new requests for an adapter, and blocks until the last has finished. If ctx ends first the
+// adapter stays. It fails with [ErrNoAdapter].
 func (e *Engine) UnloadAdapter(ctx context.Context, name string) error {
 	e.mu.Lock()
 	a := e.adapters[name]
@@ -114,7 +111,6 @@ func (e *Engine) UnloadAdapter(ctx context.Context, name string) error {
 	return nil
 }
 
-// cancelUnload cancels an unload, and reports false if it is too late.
 func (e *Engine) cancelUnload(a *adapter) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -125,7 +121,7 @@ func (e *Engine) cancelUnload(a *adapter) bool {
 	return true
 }
 
-// Adapters returns the loaded adapters, sorted by name.
+// Adapters are sorted by name.
 func (e *Engine) Adapters() []Adapter {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -139,7 +135,6 @@ func (e *Engine) Adapters() []Adapter {
 	return list
 }
 
-// findAdapter sets the adapter that a request names.
 func (e *Engine) findAdapter(r *accepted) error {
 	if r.Adapter == "" {
 		return nil
@@ -160,7 +155,7 @@ func noAdapter(name string) error {
 	return invalid("model", "adapter %q is not loaded: load it, or ask for one that is", name)
 }
 
-// leave removes a user. Engine.mu must be held.
+// leave needs Engine.mu.
 func (a *adapter) leave() {
 	if a.users--; a.users == 0 && a.unloading {
 		close(a.idle)

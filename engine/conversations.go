@@ -22,42 +22,39 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// Keep configures which part of the prefix cache survives a sleep, so that conversations continue without
-// recomputation. The zero value keeps nothing.
+// Keep configures which part of the prefix cache survives a sleep; zero: none.
 //
 //  1. At level 1 the most recently used blocks stay in the worker's memory.
-//  2. At level 2, and when Run ends, the blocks are written to a file, if Dir is set.
-//  3. If a prompt begins with blocks that are in files, they are read into the cache before it is scheduled.
+//  2. At level 2, and when Run ends, blocks are written to a file.
+//  3. If a prompt begins with blocks in files, they are read before it is scheduled.
 type Keep struct {
-	// Memory is the most bytes that stay at level 1; 0: none.
+	// Memory is in bytes, for level 1.
 	Memory int64
-	// Dir is the folder of the files, which hold what clients wrote; "": no files.
+	// Dir is for files, which hold what clients wrote; "": none.
 	Dir string
-	// Limit is the most bytes of all files together; 0: no files.
+	// Limit is the most bytes of all files; 0: no files.
 	Limit int64
 	// Age is how long an unused file lives; 0: forever.
 	Age time.Duration
-	// Model is a digest of the model's file. If it takes long to compute, Model is nil and a goroutine of Run calls
-	// Digest; until it returns no files are used.
+	// Model is a digest of the model's file. If nil, Run calls Digest; until it returns no files are used.
 	Model  *[32]byte
 	Digest func(ctx context.Context) ([32]byte, error)
-	// Same reports whether the model's file is still the one that the worker loaded; nil: it can't change. Once it
-	// returns false, kept blocks are not used any more.
+	// Same reports whether the model's file is still what the worker loaded; nil: it is. After false kept blocks are
+	// not used.
 	Same func() bool
-	// Log gets faults of files; nil discards them.
+	// Log may be nil.
 	Log *slog.Logger
 }
 
-// format changes whenever anything else changes the meaning of a block's contents.
+// format changes with a block's contents.
 const format = "rouse kv 1"
 
-// saveTime bounds how long blocks are written: somebody waits for the memory.
+// saveTime: somebody waits for the memory.
 const saveTime = 3 * time.Second
 
-// recallTime bounds how long blocks are read: all requests wait meanwhile.
+// recallTime: all requests wait.
 const recallTime = 3 * time.Second
 
-// logger is never nil.
 func (k *Keep) logger() *slog.Logger {
 	if k.Log == nil {
 		return slog.New(slog.DiscardHandler)
@@ -65,11 +62,9 @@ func (k *Keep) logger() *slog.Logger {
 	return k.Log
 }
 
-// files reports whether blocks are kept in files.
 func (k *Keep) files() bool { return k.Dir != "" && k.Limit > 0 }
 
-// openStore opens the files, at once or when the model's digest is computed. The returned function cancels that and
-// waits for it.
+// openStore opens the files, maybe once the digest is computed. wait ends that.
 func (e *loop) openStore(ctx context.Context) (wait func()) {
 	k := &e.cfg.Keep
 	switch {
@@ -98,7 +93,7 @@ func (e *loop) openStore(ctx context.Context) (wait func()) {
 	}
 }
 
-// useStore opens the files of a model. The key covers everything that decides what the model computes.
+// The key covers what decides what the model computes.
 func (e *loop) useStore(model [32]byte) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\n%x\n%+v\n%d %d\n", format, model, e.info.Model, e.info.BlockSize, e.info.BlockBytes)
@@ -114,8 +109,7 @@ func (e *loop) useStore(model [32]byte) {
 	e.store = s
 }
 
-// unchanged reports whether the model's file is unchanged. If it changed, a replaced or woken worker may compute with
-// other weights, so files are not used any more.
+// unchanged: a replaced or woken worker may have other weights than the files, which are then given up.
 func (e *loop) unchanged() bool {
 	if e.cfg.Keep.Same == nil || e.cfg.Keep.Same() {
 		return true
@@ -127,7 +121,7 @@ func (e *loop) unchanged() bool {
 	return false
 }
 
-// keepFor prepares a sleep: it returns the blocks to keep in memory, and removes the names of all others.
+// keepFor returns the blocks to keep in memory, and names no others.
 func (e *loop) keepFor(ctx context.Context, level int) []int32 {
 	if level > 1 {
 		e.save(ctx)
@@ -145,7 +139,7 @@ func (e *loop) keepFor(ctx context.Context, level int) []int32 {
 	return ids
 }
 
-// save writes the named blocks that are in no file to a new one, most recently used first. Nothing may be in flight.
+// save needs that nothing is in flight.
 func (e *loop) save(ctx context.Context) {
 	if e.store == nil || e.down || !e.unchanged() {
 		return
@@ -154,7 +148,7 @@ func (e *loop) save(ctx context.Context) {
 	e.write(ctx, ids, names)
 }
 
-// write writes named blocks to a file, except those that are in one.
+// write skips blocks that are in a file.
 func (e *loop) write(ctx context.Context, ids []int32, names []block.Hash) {
 	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
@@ -174,7 +168,6 @@ func (e *loop) write(ctx context.Context, ids []int32, names []block.Hash) {
 	}
 }
 
-// saveLast saves when Run ends, unless batches are still in flight after saveTime.
 func (e *loop) saveLast(ctx context.Context) {
 	if e.store == nil {
 		return
@@ -184,7 +177,6 @@ func (e *loop) saveLast(ctx context.Context) {
 	}
 }
 
-// land waits until nothing is in flight, for at most saveTime, and reports whether that is so.
 func (e *loop) land(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
@@ -199,9 +191,7 @@ func (e *loop) land(ctx context.Context) bool {
 	return true
 }
 
-// handOver writes the blocks of running sequences to a file, so that another engine with the same folder continues
-// without computing them. It sends all tokens generated so far. Without a folder, or if writing fails, the other
-// engine computes the blocks.
+// handOver writes the blocks of running sequences to a file and sends their tokens, for an engine with the same folder.
 func (e *loop) handOver(ctx context.Context) {
 	if e.store == nil || e.down || !e.unchanged() || !e.land(ctx) || e.down {
 		return
@@ -225,8 +215,7 @@ func (e *loop) handOver(ctx context.Context) {
 	e.write(ctx, ids, names)
 }
 
-// recall reads the blocks of a prefix of tokens from files into the cache, if they are only in files. Blocks that do
-// not fit, or can't be read, are computed.
+// recall reads a prefix's blocks from files into the cache. Those that do not fit, or can't be read, are computed.
 func (e *loop) recall(tokens []int32, root block.Hash) {
 	if e.store == nil || e.down {
 		return
@@ -238,7 +227,7 @@ func (e *loop) recall(tokens []int32, root block.Hash) {
 		return
 	}
 	ids := make([]int32, 0, len(names))
-	for _, n := range names[:found] { // held, so that they are not evicted for the blocks after them
+	for _, n := range names[:found] { // held, or they are evicted for those after them
 		id, _ := e.pool.Take(n)
 		ids = append(ids, id)
 	}
@@ -265,11 +254,10 @@ func (e *loop) recall(tokens []int32, root block.Hash) {
 	e.pool.Free(ids...)
 }
 
-// unique is part of the identity of this process's adapters whose contents are unknown.
+// unique is for adapters of unknown contents.
 var unique = rand.Text()
 
-// identify returns the identity of an adapter: the digest of its contents, if it is the same before and after loading,
-// else a unique string.
+// identify returns the contents' digest if loading did not change them, else a unique string.
 func identify(id int32, before, after string) string {
 	if before != "" && before == after {
 		return before
@@ -277,10 +265,9 @@ func identify(id int32, before, after string) string {
 	return fmt.Sprint(unique, id)
 }
 
-// maxAdapterFiles bounds the files read from a folder.
 const maxAdapterFiles = 64
 
-// contents returns a digest of an adapter's file or folder, which may ship with pico; "": it can't be read.
+// contents digests a file or folder, maybe pico's; "": it can't be read.
 func contents(path string) string {
 	dir, root := filepath.Split(filepath.Clean(path))
 	from := os.DirFS(cmp.Or(dir, "."))

@@ -1,46 +1,23 @@
-// Package engine generates text: one scheduling loop runs many requests through one
-// model, in batches. Its input is tokens and its output is events; HTTP, chat
-// templates and model names belong to package serve. The forward pass runs in a worker
-// (package worker), in this process or in others.
-//
-// The packages of the engine, in the order in which a request meets them:
-//
-//	serve          the OpenAI API; chat and jinja render the prompt, tokenizer encodes it,
-//	               constrain compiles a JSON schema, a pattern or a grammar
-//	engine         this package: queue, step loop, streams
-//	sched, block   what each step computes, and where its keys and values lie
-//	worker, wire   the process that computes, and the protocol with it
-//	infer          the contract of a forward pass; infer/cpu implements it with kernel,
-//	               worker/cuda for CUDA devices in Python, and infer simulates a device
-//	model, gguf    the model's shape and its file; lora reads adapters
-//	sample         chooses tokens from logits
-//	keep           files of the KV memory's blocks, for conversations that go on after a start
+// Package engine generates text: one scheduling loop runs many requests through one model, in batches. Its input is
+// tokens and its output is events.
 //
 // The life of a request:
 //
-//  1. Add validates it and puts its sequences into the mailbox of the loop, which is Run. It fails
-//     at once if the model is asleep or the queue is full.
-//  2. The loop reads the mailbox: new requests, cancellations, sleep and wake. Then package
-//     sched chooses what to compute, and the loop queues that batch to the worker. It does so
-//     while an earlier batch computes (unless [Config.Sync]), so the newest token of
-//     a sequence may be unknown: the batch has a placeholder, and the worker, which
-//     sampled that token, fills it in.
-//  3. The worker computes the batch, samples a token for each sequence that needs one, and sends them.
-//  4. The loop takes the tokens of batch i while the worker computes batch i+1. The
-//     tokenizer turns them into text; text that may begin a stop string is held back. A
-//     sequence that ends with batch i is in batch i+1 already: its output there is discarded.
+//  1. Add validates it and puts its sequences into the loop's mailbox. It fails at once if the model is asleep or
+//     the queue is full.
+//  2. The loop, which is Run, reads the mailbox. Package sched chooses what to compute, and the loop queues that
+//     batch to the worker, while an earlier one computes (unless [Config.Sync]): the worker fills in tokens that the
+//     loop does not know yet.
+//  3. The worker computes the batch and samples a token for each sequence that needs one.
+//  4. The loop takes the tokens of batch i while the worker computes batch i+1. A sequence that ends with batch i
+//     is in batch i+1 already: its output there is discarded.
 //  5. Events go to the request's [Stream], which never blocks the loop.
-//  6. When a client leaves (its context ends), its sequences are dropped before the next batch
-//     is made, and their blocks are freed.
+//  6. When a client leaves, its sequences are dropped before the next batch.
 //
-// A worker that dies is replaced, and its sequences are recomputed from their known tokens.
-// No token is lost and none is sent twice, because sampling is a pure
-// function of request and tokens. A sequence that was being computed when three workers in a row died
-// ends with an error; see suspect.
-// It never waits for a reader. It never guesses: a request that does not fit the context is an error with both
-// numbers. It never hangs: a failed step ends all requests with that error, and the next request is tried again.
+// A worker that dies is replaced, and its sequences are recomputed. No token is lost or sent twice: sampling is a pure
+// function of request and tokens. A failed step ends all requests with its error.
 //
-// All methods are safe for many goroutines. Run's goroutine owns everything but the mailbox.
+// All methods are safe for many goroutines. Run's goroutine owns all but the mailbox.
 package engine
 
 import (
@@ -59,7 +36,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// Errors that callers branch on.
 var (
 	ErrAsleep      = errors.New("the model is asleep or about to be: wake it with POST /wake_up")
 	ErrFull        = errors.New("too many requests are waiting: try again later")
@@ -68,28 +44,26 @@ var (
 	ErrInterrupted = errors.New("the model went to sleep while the request ran")
 )
 
-// Config bounds an engine. Zero fields get the defaults.
+// Config bounds an engine.
 type Config struct {
-	// Seats is the number of sequences that run at once; default 32.
+	// Seats is how many sequences run at once; 0: 32.
 	Seats int
-	// Budget is the number of tokens in one step; default 512, at least Seats.
+	// Budget is in tokens per step; 0: 512, or Seats if more.
 	Budget int
-	// Queue is the most sequences, running and waiting; beyond it Add fails with ErrFull; default 4096.
+	// Queue is the most sequences, running and waiting, or Add fails with ErrFull; 0: 4096.
 	Queue int
-	// Context bounds prompt and answer together, in tokens; at most, and by default, the model's context.
+	// Context bounds prompt and answer together, in tokens; 0: the model's, the most.
 	Context int
-	// Sync makes the next batch only after the output of the last. The texts are the same.
+	// Sync makes no batch before the output of the last.
 	Sync bool
-	// NoPrefix disables the prefix cache. A model that is Stateful has none, and no drafts.
+	// NoPrefix disables the prefix cache. A Stateful model has none, and no drafts.
 	NoPrefix bool
-	// Draft is the most draft tokens of a sequence in one step (speculative decoding by prompt lookup); 0 disables
-	// drafts.
+	// Draft is the most draft tokens of a sequence in a step (speculative decoding by prompt lookup).
 	Draft int
-	// Adapters is the most adapters loaded at once; 0: as many as the memory holds.
+	// Adapters is the most loaded at once; 0: as many as the memory holds.
 	Adapters int
-	// Keep configures the part of the prefix cache that survives a sleep; zero: nothing.
-	Keep Keep
-	// HostWork is CPU time added to the handling of each output, for benchmarks: it simulates a slower engine.
+	Keep     Keep
+	// HostWork is CPU time added to each output, for benchmarks.
 	HostWork time.Duration
 }
 
@@ -106,7 +80,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// maxInFlight is the most batches with the worker: one computes, the next one waits there.
+// One batch computes, the next one waits at the worker.
 const maxInFlight = 2
 
 // Engine runs one model.
@@ -116,17 +90,17 @@ type Engine struct {
 	model   model.Config
 	worker  *worker.Supervisor
 	tok     *tokenizer.Tokenizer
-	ends    []int32       // all end tokens
-	wakeup  chan struct{} // wakes the loop when the mailbox is not empty; 1: one pending signal is enough
+	ends    []int32
+	wakeup  chan struct{} // size 1: one signal is enough
 
-	// mu guards the fields that other goroutines access. The loop holds it only briefly.
+	// mu guards what follows. The loop holds it briefly.
 	mu          sync.Mutex
-	mailbox     []func(context.Context) // run by the loop in order, with its context
+	mailbox     []func(context.Context) // run by the loop with its context
 	state       State
 	level       int
-	stopped     bool // the loop has ended: nothing will run the mailbox
-	open        int  // sequences accepted and not finished
-	images      int  // of them
+	stopped     bool // nothing runs the mailbox
+	open        int  // unfinished sequences
+	images      int  // of open sequences
 	lastID      sched.ID
 	stats       Stats
 	adapters    map[string]*adapter
@@ -135,35 +109,34 @@ type Engine struct {
 	loop *loop
 }
 
-// loop runs an Engine: the goroutine of Run alone uses its fields.
+// loop belongs to the goroutine of Run.
 type loop struct {
 	*Engine
 	pool     *block.Pool
 	sched    *sched.Scheduler
 	live     map[sched.ID]*sequence
-	down     bool // there is no worker
-	failures int  // consecutive failed attempts to replace the worker
-	failed   int  // consecutive failed steps
+	down     bool
+	failures int // to replace the worker, in a row
+	failed   int // steps in a row
 	flights  []flight
-	recent   []*sequence // the sequences of the last batch, in order
+	recent   []*sequence // of the last batch
 	batch    worker.Batch
 	results  []sched.Result
-	tokens   []int32 // backs the Tokens of results
+	tokens   []int32 // backs results' Tokens
 	outbox   []message
-	forgets  []uint64    // sequences that the worker must forget, besides those that the scheduler ends
-	suspects []*sequence // sequences to be computed alone; see suspect
+	forgets  []uint64    // besides those that the scheduler ends
+	suspects []*sequence // to be computed alone; see suspect
 	isolated *sequence   // the suspect being computed
-	sleepers []*sleeper  // callers of Sleep waiting for the drain
+	sleepers []*sleeper  // waiting for the drain
 
-	prompted, generated uint64 // tokens; publish shows them
+	prompted, generated uint64 // tokens
 
 	info     worker.Info
-	store    *keep.Store // nil: no blocks in files
-	recalled int         // blocks read back from files
+	store    *keep.Store // nil: no files
+	recalled int         // blocks read from files
 }
 
-// New returns an engine for a model that is awake, in this process. The caller keeps inf and closes it after Run has
-// returned. Nothing runs before Run.
+// New returns an engine for inf, which the caller closes after Run has returned.
 func New(inf infer.Inferencer, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
 	w := worker.New(worker.Config{
 		Launch: worker.InProcess(worker.Builder{Model: worker.Borrowed(inf), Adapter: worker.OpenAdapter}),
@@ -172,8 +145,8 @@ func New(inf infer.Inferencer, tok *tokenizer.Tokenizer, cfg Config) (*Engine, e
 	return Over(w, worker.Describe(inf), tok, cfg)
 }
 
-// Over returns an engine for a worker's model. Run starts the worker, if it is not running, and closes it. info
-// describes the model, as returned by [worker.Supervisor.Start].
+// Over returns an engine for a worker's model. Run starts the worker, unless it runs, and closes it. info is from
+// [worker.Supervisor.Start].
 func Over(w *worker.Supervisor, info worker.Info, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
 	e := &Engine{
@@ -191,7 +164,7 @@ func Over(w *worker.Supervisor, info worker.Info, tok *tokenizer.Tokenizer, cfg 
 	if tok.Size() > e.model.Vocab {
 		return nil, fmt.Errorf("the tokenizer has %d tokens, the model knows %d: the file is inconsistent", tok.Size(), e.model.Vocab)
 	}
-	if e.model.Stateful() { // a sequence can only be computed from its beginning on
+	if e.model.Stateful() { // it is computed from the beginning only
 		e.cfg.NoPrefix, e.cfg.Draft = true, 0
 	}
 	limits := sched.Config{Budget: cfg.Budget, Seats: cfg.Seats, Depth: min(maxInFlight, w.Depth()), Prefix: !e.cfg.NoPrefix, Draft: e.cfg.Draft}
@@ -220,8 +193,8 @@ func (e *Engine) Model() model.Config { return e.model }
 // Tokenizer returns the model's tokenizer.
 func (e *Engine) Tokenizer() *tokenizer.Tokenizer { return e.tok }
 
-// Run runs the step loop until ctx ends. It may be called once. When it returns, every stream and every waiting call
-// has ended with [ErrStopped], and the worker is closed. It fails if the worker can't be started.
+// Run runs until ctx ends, once. When it returns, every stream and waiting call has ended with [ErrStopped], and the
+// worker is closed. It fails if the worker can't be started.
 func (e *Engine) Run(ctx context.Context) error { return e.loop.run(ctx) }
 
 func (e *loop) run(ctx context.Context) (err error) {
@@ -240,10 +213,10 @@ func (e *loop) run(ctx context.Context) (err error) {
 		e.deliver(ctx)
 		e.sleepIfDrained(ctx)
 		if e.cfg.Sync {
-			e.flush() // nothing of one step happens during another
+			e.flush() // one step at a time
 		}
 		e.fill()
-		e.publish() // before any client sees an event
+		e.publish() // before a client sees an event
 		e.flush()
 		select {
 		case <-e.wakeup:
@@ -255,7 +228,6 @@ func (e *loop) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// deliver runs the functions in the mailbox.
 func (e *loop) deliver(ctx context.Context) {
 	e.mu.Lock()
 	mail := e.mailbox
@@ -266,7 +238,7 @@ func (e *loop) deliver(ctx context.Context) {
 	}
 }
 
-// send puts f in the mailbox. It reports false if the loop has ended.
+// send reports false if the loop has ended.
 func (e *Engine) send(f func(context.Context)) bool {
 	e.mu.Lock()
 	stopped := e.stopped
@@ -285,10 +257,9 @@ func (e *Engine) signal() {
 	}
 }
 
-// Add starts requests that share a stream; most callers pass one. Event.Index numbers the sequences of all requests:
-// the first request's N, then the next one's. Add accepts all or none, and does not wait for the loop. When ctx ends
-// the requests are dropped and the stream ends with ctx's cause. It fails with [ErrAsleep], [ErrFull], [ErrStopped], a
-// [*RequestError] or a [*sample.RangeError].
+// Add starts requests that share a stream, all or none. Event.Index numbers the sequences of all. Add does not wait for
+// the loop. When ctx ends the requests are dropped and the stream ends with ctx's cause. It fails with [ErrAsleep],
+// [ErrFull], [ErrStopped], a [*RequestError] or a [*sample.RangeError].
 func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) {
 	stream := newStream()
 	stream.abort = func() { e.send(func(context.Context) { e.loop.drop(stream) }) }
@@ -297,7 +268,7 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 		if err := e.check(&r); err != nil {
 			return nil, err
 		}
-		if n := len(stream.sequences) + r.N; n > e.cfg.Queue { // it would never be accepted
+		if n := len(stream.sequences) + r.N; n > e.cfg.Queue { // it would never fit
 			return nil, invalid("n", "%d sequences or more are asked for at once: want at most %d", n, e.cfg.Queue)
 		}
 		if err := e.addSequences(stream, &r); err != nil {
@@ -315,7 +286,7 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, q := range stream.sequences { // an adapter may have been unloaded since it was checked
+	for _, q := range stream.sequences { // it may have been unloaded since
 		if a := q.request.adapter; a != nil && a.unloading {
 			return nil, noAdapter(q.request.Adapter)
 		}
@@ -342,7 +313,6 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 	return stream, nil
 }
 
-// shutdown ends everything that waits for the loop.
 func (e *loop) shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	e.stopped = true
@@ -350,7 +320,7 @@ func (e *loop) shutdown(ctx context.Context) error {
 	e.mailbox = nil
 	e.mu.Unlock()
 	for _, f := range mail {
-		f(ctx) // a new request is admitted, and ends with the others
+		f(ctx) // new requests are admitted, and end below
 	}
 	e.failAll(ErrStopped)
 	e.answerSleepers(ErrStopped)

@@ -10,3 +10,6 @@ func (e *Engine) Check() error {
 	}
 	return <-done
 }
+
+// Workers returns the worker's process IDs.
+func (e *Engine) Workers() []int { return e.worker.PIDs() }

@@ -8,13 +8,13 @@ import (
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
-// maxImages is the most images of all sequences that are not finished: a worker gets those of a step in one frame.
+// maxImages is of all unfinished sequences: a worker gets those of a step in one frame.
 const maxImages = 64
 
-// thisProcess makes names of blocks with images differ from any other process's, whose projector may be another.
+// thisProcess: another one's projector may differ.
 var thisProcess = rand.Text()
 
-// checkImages sets the images' lengths and digest.
+// checkImages sets lengths and digest.
 func (e *Engine) checkImages(r *accepted) error {
 	if len(r.Images) == 0 {
 		return nil
@@ -46,7 +46,7 @@ func (e *Engine) checkImages(r *accepted) error {
 	return nil
 }
 
-// spans returns the tokens that one step computes together.
+// spans are for one step each.
 func (r *accepted) spans() (all []sched.Span) {
 	for _, x := range r.Images {
 		all = append(all, sched.Span{From: x.At, To: x.At + x.N})

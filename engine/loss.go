@@ -7,13 +7,12 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// Limits of retries after a worker died.
+// In a row.
 const (
-	maxDeaths   = 3 // worker deaths in a row; a sequence in all of them ends with an error
-	maxFailures = 3 // failed attempts in a row to start a worker, after which waiting requests end with an error; failed steps in a row, after which the worker is replaced
+	maxDeaths   = 3 // worker deaths that end a sequence
+	maxFailures = 3 // of starting a worker, after which requests end; of steps, after which the worker is replaced
 )
 
-// handle processes an event of the worker.
 func (e *loop) handle(ev worker.Event) {
 	switch {
 	case ev.Output != nil:
@@ -32,13 +31,12 @@ func (e *loop) handle(ev worker.Event) {
 	}
 }
 
-// workerLost resets all sequences to their last known tokens: the batches in flight are lost.
 func (e *loop) workerLost(err error) {
 	e.down = true
 	e.setFailure(fmt.Errorf("the worker is lost: %w", err))
 	flights := slices.Clone(e.flights)
 	e.discardFlights()
-	e.forgets = e.forgets[:0] // the next worker knows no sequence
+	e.forgets = e.forgets[:0] // the next worker knows none
 	seen := map[*sequence]bool{}
 	for _, f := range flights {
 		for _, p := range f.items {
@@ -51,21 +49,19 @@ func (e *loop) workerLost(err error) {
 	e.trySuspect()
 }
 
-// discardFlights drops the batches in flight and the computed state of every sequence.
 func (e *loop) discardFlights() {
-	for id := range e.live { // after Reset the scheduler no longer knows which sequences the worker has
+	for id := range e.live { // Reset forgets which the worker has
 		e.forgets = append(e.forgets, uint64(id))
 	}
 	e.flights = e.flights[:0]
 	e.sched.Reset()
 }
 
-// suspect handles a sequence that was in flight when a worker died.
+// suspect handles a sequence in flight when a worker died.
 //
-//  1. After the first death it is recomputed together with all others.
-//  2. After the second in a row without a token it is isolated: suspects are computed one at a time, so that only the
-//     sequence at fault fails.
-//  3. After the third its request ends with an error.
+//  1. After the first death it is recomputed with all others.
+//  2. After the second without a token, suspects are computed one at a time: only the one at fault fails.
+//  3. After the third its request ends.
 func (e *loop) suspect(q *sequence, err error) {
 	q.deaths++
 	switch {
@@ -77,7 +73,6 @@ func (e *loop) suspect(q *sequence, err error) {
 	}
 }
 
-// trySuspect schedules the next suspect, if none is being computed.
 func (e *loop) trySuspect() {
 	for e.isolated == nil && len(e.suspects) > 0 {
 		q := e.suspects[0]
@@ -89,7 +84,6 @@ func (e *loop) trySuspect() {
 	}
 }
 
-// clearSuspect resets the deaths of a sequence that got a token or ended.
 func (e *loop) clearSuspect(q *sequence) {
 	if q.deaths == 0 {
 		return

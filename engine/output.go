@@ -13,10 +13,10 @@ import (
 
 // receive handles the output of a batch.
 //
-//  1. The output of a batch discarded by a failed step or a sleep is ignored.
-//  2. An output that does not match its batch is rejected: the worker is replaced.
-//  3. A failed step ends all requests; after several in a row the worker is replaced.
-//  4. Otherwise each sequence, and the scheduler, gets its tokens.
+//  1. Its batch was discarded.
+//  2. It does not match its batch: the worker is replaced.
+//  3. The step failed: all requests end; after several in a row the worker is replaced.
+//  4. Each sequence, and the scheduler, gets its tokens.
 func (e *loop) receive(out *worker.Output) {
 	if len(e.flights) == 0 || e.flights[0].step != out.Step { // 1
 		return
@@ -30,10 +30,10 @@ func (e *loop) receive(out *worker.Output) {
 	f := e.popFlight()
 	if out.Error != "" { // 3
 		err := &StepError{Err: errors.New(out.Error)}
-		e.countStep(err)
+		e.countStep(err, 0)
 		e.discardFlights()
 		e.failAll(err)
-		if e.failed++; e.failed >= maxFailures { // a new worker may do better
+		if e.failed++; e.failed >= maxFailures {
 			e.failed = 0
 			e.worker.Fail(err)
 			e.workerLost(err)
@@ -41,8 +41,7 @@ func (e *loop) receive(out *worker.Output) {
 		return
 	}
 	e.failed = 0
-	e.countStep(nil)
-	e.countBusy(out.Busy)
+	e.countStep(nil, out.Busy)
 	e.results, e.tokens = e.results[:0], e.tokens[:0]
 	next := 0
 	for i := range f.items {
@@ -52,7 +51,7 @@ func (e *loop) receive(out *worker.Output) {
 		}
 		o := &out.Items[next]
 		next++
-		if p.q.live { // else it has ended meanwhile
+		if p.q.live { // else it has ended
 			e.take(p, o)
 		}
 	}
@@ -61,12 +60,11 @@ func (e *loop) receive(out *worker.Output) {
 	}
 }
 
-// reports reports whether the next item of the output belongs to p: an item is due, or p failed.
+// reports reports whether the next item is p's.
 func reports(p *part, out *worker.Output, next int) bool {
 	return p.sample || p.score || next < len(out.Items) && out.Items[next].ID == uint64(p.q.id)
 }
 
-// checkOutput returns an error if an output does not match its batch.
 func (e *loop) checkOutput(f *flight, out *worker.Output) error {
 	if out.Error != "" {
 		return nil
@@ -115,12 +113,11 @@ func (e *loop) checkItem(p *part, o *worker.Out) error {
 	return nil
 }
 
-// take applies a sequence's item of the output.
 func (e *loop) take(p *part, o *worker.Out) {
 	q := p.q
 	if o.Error != "" {
 		err := errors.New(o.Error)
-		if o.Error == sample.ErrDamaged.Error() { // the error came over the wire
+		if o.Error == sample.ErrDamaged.Error() { // over the wire
 			err = sample.ErrDamaged
 		}
 		e.fail(q.stream, &StepError{Err: err})
@@ -143,7 +140,7 @@ func (e *loop) take(p *part, o *worker.Out) {
 	}
 }
 
-// takeTokens turns tokens into events. Tokens after the end of the text are discarded.
+// takeTokens discards tokens after the text's end.
 func (e *loop) takeTokens(q *sequence, o *worker.Out) {
 	e.clearSuspect(q)
 	at := len(e.tokens)
@@ -167,7 +164,7 @@ func (e *loop) takeTokens(q *sequence, o *worker.Out) {
 	}
 }
 
-// keepScores appends scores that the request does not have yet; after a preemption some come again.
+// keepScores drops scores that come again after a preemption.
 func (r *accepted) keepScores(o *worker.Out) {
 	for i := range o.Scores {
 		if o.ScoresFrom+i != len(r.scores)+1 {

@@ -9,84 +9,75 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// Limits of one request.
 const (
-	MaxSequences  = 128  // most sequences of one request
-	MaxStops      = 66   // most stop strings: 64 of a client, and those of a model without a chat template
-	MaxStopLength = 1024 // bytes of a stop string
-	MaxStopTokens = 1024 // most stop tokens
+	MaxSequences  = 128  // of one request
+	MaxStops      = 66   // 64 of a client, and a model's own
+	MaxStopLength = 1024 // bytes
+	MaxStopTokens = 1024
 )
 
-// Pooling is how one vector is made of the hidden states of a prompt's tokens.
+// Pooling makes one vector of a prompt's hidden states.
 type Pooling string
 
-// Poolings. The vector is not normalised.
+// The vector is not normalised.
 const (
-	PoolMean  Pooling = "mean"  // the mean over all tokens
-	PoolLast  Pooling = "last"  // the hidden state of the last token
-	PoolFirst Pooling = "first" // the hidden state of the first token, also called cls
-	PoolRank  Pooling = "rank"  // the one number that a model which ranks makes of a pair of texts
+	PoolMean  Pooling = "mean"  // over all tokens
+	PoolLast  Pooling = "last"  // of the last token
+	PoolFirst Pooling = "first" // of the first token, also called cls
+	PoolRank  Pooling = "rank"  // a reranker's number for two texts
 )
 
-// Request asks for one or several continuations of a prompt.
+// Request asks for continuations of a prompt, or for a vector.
 type Request struct {
-	// Prompt is the tokens to continue, beginning-of-text included. The engine keeps the slice and does not change it.
+	// Prompt includes beginning-of-text. The engine keeps the slice and does not change it.
 	Prompt []int32
-	// N is the number of independent continuations; 0 means 1.
+	// N is how many continuations; 0: 1.
 	N int
-	// MaxTokens bounds the tokens of each continuation; 0 means the rest of the context.
+	// MaxTokens is per continuation; 0: the rest of the context.
 	MaxTokens int
-	// MinTokens is the number of tokens before which no end token and no stop string ends the text.
+	// MinTokens come before any end token or stop string ends the text.
 	MinTokens int
-	// Stop ends the text before the first occurrence of any of these. None may be empty.
+	// Stop ends the text before the first of these. None may be empty.
 	Stop []string
-	// KeepStop leaves the stop string at the end of the text.
-	KeepStop bool
-	// StopTokens end the text like the model's own end tokens.
+	// KeepStop leaves the stop string in the text.
+	KeepStop   bool
 	StopTokens []int32
-	// IgnoreEnd continues after the model's end tokens, which then count as text.
+	// IgnoreEnd makes the model's end tokens count as text.
 	IgnoreEnd bool
-	// Sampling holds the sampling parameters.
-	Sampling sample.Params
-	// ScorePrompt reports each prompt token's log probability in the first event of each sequence, with Sampling.Top
-	// alternatives. It slows the prompt down to one step a token.
+	Sampling  sample.Params
+	// ScorePrompt reports each prompt token's log probability in each sequence's first event, with Sampling.Top
+	// alternatives. The prompt then takes a step a token.
 	ScorePrompt bool
-	// NoTokens computes the prompt only, usually with ScorePrompt.
+	// NoTokens computes the prompt only.
 	NoTokens bool
-	// Priority orders waiting requests: lower first, then by arrival. When memory runs out, running requests with
-	// higher numbers are preempted first.
+	// Priority orders waiting requests, lower first, then by arrival; higher ones are preempted first.
 	Priority int
-	// Tenant is the unit of fair sharing: at equal priority tenants get equal shares of the steps. "" is a tenant too.
+	// Tenant shares fairly with others of equal priority. "" is a tenant too.
 	Tenant string
-	// Salt separates prompts in the prefix cache: only requests with the same salt share blocks.
+	// Salt separates prompts in the prefix cache.
 	Salt string
-	// Adapter is the name of a loaded adapter; "" is the base model.
+	// Adapter is a loaded one's name; "": the base model.
 	Adapter string
-	// AdapterDigest is the required digest of the adapter; "": any. If it differs, Add fails with [ErrAdapterOther].
+	// AdapterDigest must be the adapter's, or Add fails with [ErrAdapterOther]; "": any.
 	AdapterDigest string
-	// Grammar, if not nil, constrains the text to its sentences. It must be made for this engine's tokenizer.
+	// Grammar, if not nil, constrains the text. It is for this engine's tokenizer.
 	Grammar constrain.Grammar
-	// Embed asks for a vector instead of text: one event without a token, with [Event.Embedding]. Only Prompt,
-	// Priority, Tenant, Salt and Adapter may be set with it.
+	// Embed asks for a vector instead of text: one event with [Event.Embedding]. Only Prompt, Priority, Tenant, Salt
+	// and Adapter may be set with it.
 	Embed Pooling
-	// Resume holds, for each of the N texts, the tokens that another server already generated. Their events are sent
-	// at once and generation continues after them. They count toward MaxTokens and similar limits. With the same seed
-	// the text is the same as without the interruption. nil: all texts start from the beginning.
+	// Resume has, for each of the N texts, the tokens that another server generated. Their events are sent at once, and
+	// they count toward all limits. With the same seed the text is as without the interruption.
 	Resume [][]int32
-	// Images are in the prompt, in order, and end before its last token. N of each is the engine's to set. Nothing else of
-	// the prompt is shared with other images in the prefix cache.
+	// Images are in order, and end before the prompt's last token. The engine sets their N.
 	Images []infer.Image
-	// NoDraft disables speculative decoding for this request. The generated text does not depend on it.
-	NoDraft bool
 }
 
-// RequestError describes an invalid request. Param is the field's name in the OpenAI API.
+// RequestError is an invalid request. Param is OpenAI's field.
 type RequestError struct {
 	Param   string
-	TooLong bool // the context is too small for the request
+	TooLong bool // for the context
 	Message string
-	// Tokens is the prompt's tokens as far as they were counted, MaxTokens the tokens asked for, Context the model's
-	// context; 0: unknown.
+	// Tokens is as far as counted, MaxTokens as asked for; 0: unknown.
 	Tokens, MaxTokens, Context int
 }
 
@@ -97,18 +88,17 @@ func invalid(param, format string, args ...any) error {
 	return &RequestError{Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// accepted is a checked request and what its sequences share. It is immutable except for scores, which the loop owns.
+// accepted is checked. It is immutable but for scores, which the loop owns.
 type accepted struct {
 	Request
-	adapter *adapter        // nil for the base model
+	adapter *adapter        // nil: the base model
 	base    worker.Spec     // of the first sequence
-	spec    []byte          // base, encoded for the worker
+	spec    []byte          // base, encoded
 	scores  []sample.Choice // of the prompt's tokens from the second on
 
-	pictured string // a digest of Images; "": none
+	pictured string // digest of Images; "": none
 }
 
-// check fills in defaults. It returns a [*RequestError] or a [*sample.RangeError] if the request is invalid.
 func (e *Engine) check(r *accepted) error {
 	if r.N == 0 {
 		r.N = 1
@@ -161,8 +151,7 @@ func (e *Engine) check(r *accepted) error {
 	return e.findAdapter(r)
 }
 
-// checkKind rejects a request for what the model does not make. The words "does not support" tell a probe to ask for
-// something else.
+// "does not support" tells a probe to ask for something else.
 func (e *Engine) checkKind(want Pooling) error {
 	c := &e.model
 	switch {
@@ -176,7 +165,6 @@ func (e *Engine) checkKind(want Pooling) error {
 	return nil
 }
 
-// checkTokens rejects tokens outside the vocabulary.
 func (e *Engine) checkTokens(r *Request) error {
 	vocab := e.model.Vocab
 	for i, t := range r.Prompt {
@@ -199,7 +187,6 @@ func (e *Engine) checkTokens(r *Request) error {
 	return nil
 }
 
-// checkEmbed rejects an embedding request that also asks for something else, or is too long.
 func (e *Engine) checkEmbed(r *Request) error {
 	switch {
 	case r.Embed != PoolMean && r.Embed != PoolLast && r.Embed != PoolFirst && r.Embed != PoolRank:
@@ -215,7 +202,7 @@ func (e *Engine) checkEmbed(r *Request) error {
 	return nil
 }
 
-// checkLength sets MaxTokens. It returns a RequestError if the request does not fit the context.
+// checkLength sets MaxTokens.
 func (e *Engine) checkLength(r *Request) error {
 	prompt := len(r.Prompt)
 	tooLong := func(format string, args ...any) error {

@@ -11,27 +11,25 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// sequence is one continuation: everything about it except its state in the schedule. The step loop owns it. The
-// fields used in every step come first.
+// sequence is one continuation. The step loop owns it.
 type sequence struct {
 	id      sched.ID
-	live    bool // in Engine.live
-	told    bool // its first event was sent
+	live    bool // in loop.live
+	told    bool
 	index   int
 	request *accepted
 	stream  *Stream
-	matcher constrain.Matcher // nil without a grammar
+	matcher constrain.Matcher // nil: no grammar
 	text    *tokenizer.StreamDecoder
-	made    []int32 // tokens generated so far
-	deaths  int     // workers that died while computing it, since its last token
+	made    []int32
+	deaths  int // of workers, since its last token
 
 	stop   stopper
 	mask   []uint64
-	nth    int // its index within the request
-	cached int // prompt tokens found in the prefix cache
+	nth    int // within the request
+	cached int // prompt tokens in the prefix cache
 }
 
-// addSequences adds a request's sequences to a stream, without IDs.
 func (e *Engine) addSequences(s *Stream, r *accepted) error {
 	spec := worker.Spec{Pool: string(r.Embed), Images: r.Images}
 	if r.adapter != nil {
@@ -58,8 +56,7 @@ func (e *Engine) addSequences(s *Stream, r *accepted) error {
 	return err
 }
 
-// params returns the sampling parameters of a request, with its end tokens. With a grammar, its mask enforces
-// MinTokens as far as the grammar allows.
+// params: a grammar's mask enforces MinTokens as far as it can.
 func (r *accepted) params(ends []int32) sample.Params {
 	p := r.Sampling.WithSeed()
 	if r.Grammar != nil {
@@ -69,7 +66,6 @@ func (r *accepted) params(ends []int32) sample.Params {
 	return p
 }
 
-// endTokens returns the tokens that end the text.
 func (r *accepted) endTokens(ends []int32) []int32 {
 	if r.IgnoreEnd {
 		return r.StopTokens
@@ -77,13 +73,12 @@ func (r *accepted) endTokens(ends []int32) []int32 {
 	return append(ends[:len(ends):len(ends)], r.StopTokens...)
 }
 
-// known returns the prompt's tokens and the generated ones.
 func (q *sequence) known() []int32 {
 	prompt := q.request.Prompt
 	return append(prompt[:len(prompt):len(prompt)], q.made...)
 }
 
-// root returns the hash with which the request's chain of block hashes begins.
+// root begins the request's chain of blocks.
 func (r *accepted) root() block.Hash {
 	key := block.Key{Salt: r.Salt, Images: r.pictured}
 	if r.adapter != nil {
@@ -92,7 +87,6 @@ func (r *accepted) root() block.Hash {
 	return key.Root()
 }
 
-// spec returns the encoded parameters that the worker needs besides the tokens.
 func (q *sequence) spec() []byte {
 	if q.nth == 0 {
 		return q.request.spec
@@ -106,7 +100,6 @@ func (q *sequence) spec() []byte {
 	return b
 }
 
-// allow returns the mask of tokens that may come next.
 func (q *sequence) allow(ends []int32) []uint64 {
 	q.matcher.Mask(q.mask)
 	if len(q.made) >= q.request.MinTokens {
@@ -122,13 +115,12 @@ func (q *sequence) allow(ends []int32) []uint64 {
 	return without
 }
 
-// next applies a token and fills in its event. Event.Finish is set if it is the last.
+// next applies a token and fills in its event.
 //
-//  1. An end token or stop token: finished; the token has no text.
-//  2. A stop string is complete: finished; the text is cut before it.
-//  3. The grammar's text is complete: finished.
-//  4. max_tokens is reached: finished; held-back text is sent.
-//  5. Otherwise the event has the text that is certain.
+//  1. An end token or stop token has no text.
+//  2. A stop string is complete: the text is cut before it.
+//  3. The grammar's text is complete.
+//  4. max_tokens is reached: held text is sent.
 func (q *sequence) next(ev *Event, choice *sample.Choice, e *Engine) error {
 	q.begin(ev)
 	if q.request.NoTokens {
@@ -171,7 +163,7 @@ func (q *sequence) next(ev *Event, choice *sample.Choice, e *Engine) error {
 	return nil
 }
 
-// begin resets ev to an event without a token. The first one of a sequence reports on the prompt.
+// begin: a sequence's first event reports on the prompt.
 func (q *sequence) begin(ev *Event) {
 	*ev = Event{}
 	ev.Index, ev.Token = q.index, -1

@@ -10,41 +10,38 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// State is the state of the model: whether it accepts requests.
+// State is whether the model accepts requests.
 type State string
 
-// States.
 const (
 	Awake    State = "awake"
-	Draining State = "draining" // running requests are finished, new ones are refused
+	Draining State = "draining" // running requests finish, new ones are refused
 	Asleep   State = "asleep"
 	Waking   State = "waking"
 )
 
-// SleepMode is how Sleep treats unfinished requests.
+// SleepMode says how Sleep treats unfinished requests.
 type SleepMode string
 
-// Modes.
 const (
-	SleepWait   SleepMode = "wait"   // finish them first, and refuse new ones
+	SleepWait   SleepMode = "wait"   // they finish
 	SleepAbort  SleepMode = "abort"  // they end with ErrInterrupted
-	SleepMove   SleepMode = "move"   // like SleepAbort, but first write their blocks to a file, if there is a folder, so that other engines can continue them
+	SleepMove   SleepMode = "move"   // after writing their blocks to a file, for other engines
 	SleepRefuse SleepMode = "refuse" // Sleep fails with ErrBusy
 )
 
-// ErrWoken is returned by Sleep if a Wake came first.
+// ErrWoken is returned by [Engine.Sleep].
 var ErrWoken = errors.New("a wake came before the model was asleep")
 
-// sleeper is a caller of Sleep that waits for the drain.
+// sleeper is a waiting caller of Sleep.
 type sleeper struct {
 	level int
-	done  chan error // the loop sends once; 1: the caller may have left
+	done  chan error // the loop sends once; size 1: the caller may have left
 }
 
-// Sleep frees the model's memory. Level 1 keeps the weights cached, and the part of the prefix cache that [Keep]
-// configures; level 2 drops both. From the call on new requests fail with [ErrAsleep]. Sleep blocks until the model is
-// asleep. When ctx ends first the drain is cancelled, and the model is awake again unless another caller waits for it
-// too. If the model is already asleep at this level or deeper, Sleep does nothing.
+// Sleep frees the model's memory. Level 1 keeps the weights cached, and what [Keep] configures. New requests fail with
+// [ErrAsleep] from the call on. Sleep blocks until the model sleeps at this level or deeper. If ctx ends first the
+// drain is cancelled, unless another caller waits for it.
 func (e *Engine) Sleep(ctx context.Context, level int, mode SleepMode) error {
 	if level != 1 && level != 2 {
 		return invalid("level", "sleep level %d: want 1 or 2", level)
@@ -82,7 +79,6 @@ func (e *loop) beginSleep(ctx context.Context, s *sleeper, mode SleepMode) {
 	}
 }
 
-// cancelSleep removes a caller that left, and ends the drain with the last one.
 func (e *loop) cancelSleep(s *sleeper) {
 	e.sleepers = slices.DeleteFunc(e.sleepers, func(o *sleeper) bool { return o == s })
 	if len(e.sleepers) == 0 && e.state == Draining {
@@ -90,15 +86,14 @@ func (e *loop) cancelSleep(s *sleeper) {
 	}
 }
 
-// sleepIfDrained puts the worker to sleep once a caller waits for it and no sequence is open.
 func (e *loop) sleepIfDrained(ctx context.Context) {
 	if len(e.sleepers) == 0 {
 		return
 	}
 	e.mu.Lock()
-	open := e.open // includes sequences still in the mailbox
+	open := e.open // and in the mailbox
 	e.mu.Unlock()
-	if open > 0 || len(e.flights) > 0 { // flights of ended sequences still fill blocks that may be kept
+	if open > 0 || len(e.flights) > 0 { // those of ended sequences fill blocks that may be kept
 		return
 	}
 	e.flush()
@@ -111,7 +106,7 @@ func (e *loop) sleepIfDrained(ctx context.Context) {
 		err = e.worker.Sleep(ctx, level, e.keepFor(ctx, level)...)
 	}
 	if err != nil {
-		e.discardFlights() // the state of the cache is unknown
+		e.discardFlights() // the cache's state is unknown
 		err = fmt.Errorf("sleep at level %d: %w", level, err)
 		if e.state == Draining {
 			e.setState(Awake, 0)
@@ -120,7 +115,7 @@ func (e *loop) sleepIfDrained(ctx context.Context) {
 		e.setState(Asleep, level)
 		debug.FreeOSMemory()
 	}
-	e.publish() // before the callers go on
+	e.publish() // before callers go on
 	e.answerSleepers(err)
 }
 
@@ -137,16 +132,15 @@ func (e *Engine) setState(s State, level int) {
 	e.mu.Unlock()
 }
 
-// Wake wakes the model and returns a token generated afterwards, as proof that it works; also if it is already awake.
-// A drain in progress ends with [ErrWoken]. When ctx ends Wake returns, but the wake continues. If it fails the model
-// is still asleep.
+// Wake wakes the model and returns a token generated afterwards. A drain ends with [ErrWoken]. When ctx ends Wake
+// returns, but the wake continues. If it fails the model sleeps.
 func (e *Engine) Wake(ctx context.Context) (token int32, err error) {
 	type answer struct {
 		token int32
 		was   State
 		err   error
 	}
-	done := make(chan answer, 1) // the loop sends once; 1: the caller may have left
+	done := make(chan answer, 1) // the loop sends once; size 1: the caller may have left
 	wake := func(ctx context.Context) {
 		a := answer{was: e.state}
 		switch e.state {
@@ -172,7 +166,7 @@ func (e *Engine) Wake(ctx context.Context) (token int32, err error) {
 	}
 }
 
-// wakeWorker wakes the worker and generates one token. Nothing else runs.
+// wakeWorker blocks the loop.
 func (e *loop) wakeWorker(ctx context.Context) (int32, error) {
 	level := e.level
 	e.setState(Waking, level)
@@ -186,7 +180,7 @@ func (e *loop) wakeWorker(ctx context.Context) (int32, error) {
 	return token, nil
 }
 
-// probeID is the sequence ID of a probe; request IDs start at 1.
+// Request IDs start at 1.
 const probeID = 0
 
 func (e *loop) wakeAndProbe(ctx context.Context) (int32, error) {
@@ -215,7 +209,7 @@ func (e *loop) wakeAndProbe(ctx context.Context) (int32, error) {
 			case ev.Lost != nil:
 				e.down = true
 				return 0, fmt.Errorf("probe: %w", ev.Lost)
-			case ev.Output != nil && ev.Output.Step == 0: // other outputs are from before the sleep
+			case ev.Output != nil && ev.Output.Step == 0: // others are from before the sleep
 				return probed(ev.Output)
 			}
 		case <-ctx.Done():
@@ -224,7 +218,6 @@ func (e *loop) wakeAndProbe(ctx context.Context) (int32, error) {
 	}
 }
 
-// probed returns the token in a worker's answer to a probe.
 func probed(out *worker.Output) (int32, error) {
 	switch {
 	case out.Error != "":

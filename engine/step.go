@@ -12,7 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// admit passes a request to the scheduler, unless its client has left.
 func (e *loop) admit(s *Stream) {
 	if s.ended() {
 		for _, q := range s.sequences {
@@ -20,20 +19,18 @@ func (e *loop) admit(s *Stream) {
 		}
 		return
 	}
+	for _, q := range s.sequences { // all at once: a failure ends the later ones too
+		e.live[q.id], q.live = q, true
+	}
 	for i := 0; i < len(s.sequences); i += s.sequences[i].request.N {
-		group := s.sequences[i : i+s.sequences[i].request.N]
-		for _, q := range group {
-			e.live[q.id], q.live = q, true
-		}
-		if err := e.admitGroup(group); err != nil {
+		if err := e.admitGroup(s.sequences[i : i+s.sequences[i].request.N]); err != nil {
 			e.fail(s, err)
 			return
 		}
 	}
 }
 
-// admitGroup passes the sequences of one request to the scheduler: together, or one by one if they resume, or if each has a
-// state of its own from the prompt on.
+// admitGroup schedules sequences one by one if they resume, or have a state each.
 func (e *loop) admitGroup(group []*sequence) error {
 	resumed := len(group[0].request.Resume) > 0
 	if !resumed && !e.model.Stateful() {
@@ -54,8 +51,7 @@ func (e *loop) admitGroup(group []*sequence) error {
 	return nil
 }
 
-// resume sends the events of tokens that another server generated, and reports whether the text is complete. It fails
-// if tokens follow the end of the text.
+// resume sends events of another server's tokens, and reports whether the text is complete.
 func (e *loop) resume(q *sequence) (over bool, err error) {
 	tokens := q.request.Resume[q.nth]
 	for i, t := range tokens {
@@ -75,22 +71,22 @@ func (e *loop) resume(q *sequence) (over bool, err error) {
 	return over, nil
 }
 
-// schedule passes the sequences of one request to the scheduler. It fails if they do not fit in the memory.
+// schedule fails if the memory is too small.
 func (e *loop) schedule(group []*sequence) error {
 	q := group[0]
 	r := q.request
 	tokens, root := q.known(), r.root()
 	if len(r.Resume) > 0 && e.store != nil {
-		e.store.Refresh() // another server may have just written the blocks
+		e.store.Refresh() // another server may have just written blocks
 	}
-	score := r.ScorePrompt && len(r.scores) < len(r.Prompt)-1 && len(q.made) == 0 // a resumed one has sent them before
-	if !score && r.Embed == "" {                                                  // requests that want output at every position bypass the cache
+	score := r.ScorePrompt && len(r.scores) < len(r.Prompt)-1 && len(q.made) == 0 // a resumed one has sent them
+	if !score && r.Embed == "" {                                                  // they need every position computed
 		e.recall(tokens, root)
 	}
 	err := e.sched.Add(sched.Request{
 		ID: q.id, Prompt: tokens, Max: len(r.Prompt) + r.MaxTokens,
 		Priority: r.Priority, Tenant: r.Tenant, Root: root, Siblings: len(group), Whole: r.spans(),
-		Score: score, Pool: r.Embed != "", Lockstep: q.matcher != nil, NoDraft: r.NoDraft,
+		Score: score, Pool: r.Embed != "", Lockstep: q.matcher != nil,
 	})
 	if errors.Is(err, sched.ErrTooLong) {
 		return &RequestError{Param: "prompt", TooLong: true, Message: err.Error()}
@@ -98,7 +94,6 @@ func (e *loop) schedule(group []*sequence) error {
 	return err
 }
 
-// close counts a sequence as finished.
 func (e *loop) close(q *sequence) {
 	e.mu.Lock()
 	e.open--
@@ -109,7 +104,6 @@ func (e *loop) close(q *sequence) {
 	e.mu.Unlock()
 }
 
-// drop removes the remaining sequences of a request.
 func (e *loop) drop(s *Stream) {
 	for _, q := range s.sequences {
 		if q.live {
@@ -120,7 +114,7 @@ func (e *loop) drop(s *Stream) {
 	s.unbind()
 }
 
-// forget removes a sequence that the scheduler no longer knows.
+// forget is for a sequence that the scheduler does not have.
 func (e *loop) forget(q *sequence) {
 	delete(e.live, q.id)
 	q.live = false
@@ -128,34 +122,30 @@ func (e *loop) forget(q *sequence) {
 	e.close(q)
 }
 
-// fail ends a request with err.
 func (e *loop) fail(s *Stream, err error) {
 	s.end(err, false)
 	e.drop(s)
 }
 
-// failAll ends every request with err.
 func (e *loop) failAll(err error) {
 	for _, q := range e.live {
 		e.fail(q.stream, err)
 	}
 }
 
-// flight is a batch that the worker has.
 type flight struct {
 	step  uint64
 	items []part
 }
 
-// part is one item of a flight, and the output due for it.
+// part is an item of a flight.
 type part struct {
 	q      *sequence
-	sample bool // a token or a vector is due
+	sample bool // a token or a vector
 	score  bool
 	draft  int
 }
 
-// fill schedules batches and queues them, up to the scheduler's depth.
 func (e *loop) fill() {
 	if e.down {
 		return
@@ -170,11 +160,11 @@ func (e *loop) fill() {
 	}
 }
 
-// pack converts the scheduler's batch into the worker's and records a flight.
+// pack makes the worker's batch and a flight.
 func (e *loop) pack(b *sched.Batch) {
 	var f flight
 	if n := len(e.flights); n < cap(e.flights) {
-		f = e.flights[:n+1][n] // its memory
+		f = e.flights[:n+1][n] // reuses its memory
 	}
 	n := len(b.Items)
 	f.step, f.items = b.Step, slices.Grow(f.items[:0], n)[:n]
@@ -196,8 +186,7 @@ func (e *loop) pack(b *sched.Batch) {
 	e.flights = append(e.flights, f)
 }
 
-// packItem converts the scheduler's item into the worker's. It fills wi in place because a copy costs as much as all
-// the rest.
+// packItem fills wi in place: a copy costs as much as the rest.
 func (e *loop) packItem(wi *worker.Item, it *sched.Item, q *sequence) {
 	*wi = worker.Item{}
 	wi.ID, wi.Pos, wi.Count, wi.Blocks = uint64(it.ID), it.Pos, len(it.Tokens), it.Blocks[len(it.Blocks)-it.New:]
@@ -216,7 +205,7 @@ func (e *loop) packItem(wi *worker.Item, it *sched.Item, q *sequence) {
 	}
 }
 
-// lookup returns the sequence at an index of a batch. Usually it is the one at the same index of the previous batch.
+// lookup: usually it is at the same index of the previous batch.
 func (e *loop) lookup(id sched.ID, place int) *sequence {
 	if place < len(e.recent) {
 		if q := e.recent[place]; q.id == id && q.live {
@@ -229,7 +218,7 @@ func (e *loop) lookup(id sched.ID, place int) *sequence {
 	return q
 }
 
-// popFlight removes the oldest batch in flight. The next flight reuses its memory.
+// popFlight leaves the memory to the next flight.
 func (e *loop) popFlight() flight {
 	f := e.flights[0]
 	last := copy(e.flights, e.flights[1:])
@@ -238,7 +227,7 @@ func (e *loop) popFlight() flight {
 	return f
 }
 
-// StepError ends all requests of a failed step, or one request that could not be computed.
+// StepError ends all requests of a failed step, or one that could not be computed.
 type StepError struct{ Err error }
 
 // Error implements error.
@@ -247,7 +236,7 @@ func (e *StepError) Error() string { return fmt.Sprintf("the model failed to com
 // Unwrap returns the cause.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// finish ends a sequence after its last event, and the stream with its last sequence.
+// finish ends the stream with its last sequence.
 func (e *loop) finish(q *sequence) {
 	e.forget(q)
 	if q.stream.left--; q.stream.left == 0 {
@@ -256,14 +245,13 @@ func (e *loop) finish(q *sequence) {
 	}
 }
 
-// message is an event, or the end of a stream, to be sent.
 type message struct {
 	stream *Stream
 	event  Event
 	over   bool
 }
 
-// newEvent appends an event to the outbox and returns it, to be filled in place because it is large.
+// newEvent appends an event to be filled in place.
 func (e *loop) newEvent(s *Stream) *Event {
 	n := len(e.outbox)
 	e.outbox = slices.Grow(e.outbox, 1)[:n+1]
@@ -272,7 +260,7 @@ func (e *loop) newEvent(s *Stream) *Event {
 	return &m.event
 }
 
-// flush sends the outbox. It runs after the next batch is queued, so that the worker does not wait for it.
+// flush runs after the next batch is queued: the worker does not wait.
 func (e *loop) flush() {
 	for i := range e.outbox {
 		m := &e.outbox[i]
@@ -286,7 +274,7 @@ func (e *loop) flush() {
 	e.outbox = e.outbox[:0]
 }
 
-// Probe generates one token, or a vector, to prove that the model works. It queues like any request.
+// Probe generates a token, or a vector, in the queue.
 func (e *Engine) Probe(ctx context.Context) (token int32, err error) {
 	r := Request{Prompt: []int32{e.probeToken()}, MaxTokens: 1, IgnoreEnd: true}
 	if r.Embed = e.pooling(); r.Embed != "" {
@@ -304,7 +292,7 @@ func (e *Engine) Probe(ctx context.Context) (token int32, err error) {
 	return ev.Token, err
 }
 
-// pooling returns a pooling that the model supports, if it makes nothing but vectors.
+// pooling is for a model of vectors only.
 func (e *Engine) pooling() Pooling {
 	switch {
 	case e.model.Ranks:
@@ -315,7 +303,6 @@ func (e *Engine) pooling() Pooling {
 	return ""
 }
 
-// probeToken returns the prompt of a probe: the beginning-of-text token.
 func (e *Engine) probeToken() int32 {
 	bos, _ := e.tok.BOS()
 	return max(bos, 0)

@@ -33,6 +33,29 @@ func byteVocabulary(t testing.TB) *tokenizer.Tokenizer {
 	return tok
 }
 
+// TestFailedAdmission checks that a request that fails in the loop leaves no sequence of its stream open.
+func TestFailedAdmission(t *testing.T) {
+	d, err := infer.NewSimulated(infer.SimulatedConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(d, byteVocabulary(t), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := e.Add(t.Context(), Request{Prompt: []int32{65}, MaxTokens: 2, StopTokens: []int32{5}, Resume: [][]int32{{5, 6}}}, Request{Prompt: []int32{66}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.loop.deliver(t.Context())
+	if _, err := s.Next(); err == nil {
+		t.Error("tokens after the end of a text are taken")
+	}
+	if open := e.Stats().Open; open != 0 {
+		t.Errorf("%d sequences are open", open)
+	}
+}
+
 // life is the number of steps after which a benchmark replaces its engine.
 const life = 900
 

@@ -2,13 +2,13 @@ package engine
 
 import "strings"
 
-// stopper cuts a text that arrives in pieces before the first stop string. It holds back text that may begin one.
+// stopper cuts a text before the first stop string, and holds back what may begin one.
 type stopper struct {
 	stops  []string
-	keep   bool // the stop string stays in the text
+	keep   bool // the text includes the stop string
 	held   string
-	found  string // the stop string that ended the text
-	longer int    // length of the longest stop string, less one: the most that is held back
+	found  string // what ended the text
+	longer int    // the longest stop string's length less one
 }
 
 func newStopper(stops []string, keep bool) stopper {
@@ -19,7 +19,7 @@ func newStopper(stops []string, keep bool) stopper {
 	return s
 }
 
-// write appends a piece and returns the text that is safe to send. If found, the text has ended.
+// write returns what is certain.
 func (s *stopper) write(piece string) (text string, found bool) {
 	if len(s.stops) == 0 {
 		return piece, false
@@ -30,7 +30,7 @@ func (s *stopper) write(piece string) (text string, found bool) {
 	text = s.held + piece
 	at, end := -1, -1
 	for _, stop := range s.stops {
-		// The stop string that is complete first wins, as if the text came byte by byte; at the same end, the longest.
+		// The one that is complete first wins, as if the text came byte by byte; at the same end, the longest.
 		if i := strings.Index(text, stop); i >= 0 && (end < 0 || i+len(stop) < end || i+len(stop) == end && i < at) {
 			at, end = i, i+len(stop)
 		}
@@ -47,7 +47,7 @@ func (s *stopper) write(piece string) (text string, found bool) {
 	return text[:cut], false
 }
 
-// undecided returns the length of the longest suffix of text that begins a stop string.
+// undecided returns the length of the longest suffix that begins a stop string.
 func (s *stopper) undecided(text string) int {
 	for n := min(s.longer, len(text)); n > 0; n-- {
 		tail := text[len(text)-n:]
@@ -60,7 +60,6 @@ func (s *stopper) undecided(text string) int {
 	return 0
 }
 
-// flush returns the held-back text, when the text ended without a stop string.
 func (s *stopper) flush() string {
 	held := s.held
 	s.held = ""

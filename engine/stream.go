@@ -10,65 +10,60 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// Finish is the reason why a text ended.
+// Finish is why a text ended.
 type Finish string
 
-// Reasons, as OpenAI names them.
+// As OpenAI names them.
 const (
-	FinishStop   Finish = "stop"   // an end token or a stop string
+	FinishStop   Finish = "stop"   // an end token or stop string
 	FinishLength Finish = "length" // max_tokens
 )
 
-// Event is one token of one sequence.
+// Event is one token of a sequence.
 type Event struct {
-	// Index is the sequence's index within the stream.
+	// Index is within the stream.
 	Index int
-	// Choice is the token and, if asked for, its log probability. Token is -1 in an event without a token
-	// ([Request.NoTokens]).
+	// Choice has the token and its log probability. Token is -1 with [Request.NoTokens].
 	sample.Choice
-	// Text is the text that became certain with this token: whole characters, without anything that may begin a stop
-	// string. It may be empty, or hold text of earlier tokens.
+	// Text became certain with this token: whole characters, none that may begin a stop string. It may be empty, or of
+	// earlier tokens.
 	Text string
-	// Finish is set in the last event of the sequence.
-	Finish Finish
-	// StopString is the stop string that ended the text, if any.
+	// Finish is set in a sequence's last event.
+	Finish     Finish
 	StopString string
-	// Prompt holds a choice for each prompt token but the first, in the sequence's first event, if
-	// [Request.ScorePrompt] is set.
+	// Prompt scores each prompt token but the first, in the first event ([Request.ScorePrompt]).
 	Prompt []sample.Choice
-	// Cached is the number of prompt tokens that were not computed, in the sequence's first event. All sequences of a
-	// request but the first share the first one's prompt.
+	// Cached counts the prompt tokens that were not computed, in the first event. A request's other sequences share the
+	// first one's prompt.
 	Cached int
-	// Embedding is the prompt's vector, if [Request.Embed] asked for one.
+	// Embedding is the vector for [Request.Embed].
 	Embedding []float32
 }
 
 // ErrClosed is returned by [Stream.Next] after Close.
 var ErrClosed = errors.New("the stream is closed")
 
-// Stream carries the events of one request: in order within a sequence, in any order between sequences. It is for one
-// reader; Close may be called from any goroutine. The engine never waits for the reader: events queue, at most one for
-// each token that the request may have.
+// Stream has events in order within a sequence. It is for one reader; Close may be called from any goroutine. The
+// engine never waits for the reader.
 type Stream struct {
-	ready  chan struct{} // the engine sends, never closes; 1: a late reader still finds the signal
-	abort  func()        // drops the request's sequences
-	unbind func() bool   // stops watching the request's context
+	ready  chan struct{} // the engine sends, never closes; size 1: a late reader finds it
+	abort  func()        // drops the sequences
+	unbind func() bool   // stops watching the context
 
-	// Owned by the loop once it has the request.
+	// Owned by the loop once it has them.
 	sequences []*sequence
-	left      int // unfinished sequences
+	left      int // unfinished
 
 	mu     sync.Mutex
 	events []Event
 	next   int
-	err    error // set once: after the last event, or at once if the request failed
+	err    error // set once
 }
 
 func newStream() *Stream { return &Stream{ready: make(chan struct{}, 1)} }
 
-// Next returns the next event. It blocks until there is one, the request's context ends or the engine stops. After the
-// last event it returns [io.EOF]. Other errors are the context's cause, [ErrClosed], [ErrStopped], [ErrInterrupted],
-// or the failure of a step.
+// Next blocks until there is an event, the context ends or the engine stops. After the last event it returns [io.EOF].
+// Other errors are the context's cause, [ErrClosed], [ErrStopped], [ErrInterrupted] or a failed step.
 func (s *Stream) Next() (Event, error) {
 	for {
 		s.mu.Lock()
@@ -90,7 +85,7 @@ func (s *Stream) Next() (Event, error) {
 	}
 }
 
-// All iterates over the events. An error comes as the last pair. Breaking out of the loop closes the stream.
+// All yields the events; the last pair may be an error. Breaking out closes the stream.
 func (s *Stream) All() iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		defer s.Close()
@@ -106,8 +101,7 @@ func (s *Stream) All() iter.Seq2[Event, error] {
 	}
 }
 
-// Close cancels the request: the engine drops its sequences before its next step. Close does not wait for that.
-// Closing a finished stream does nothing.
+// Close cancels the request before the next step, and does not wait.
 func (s *Stream) Close() { s.giveUp(ErrClosed) }
 
 func (s *Stream) giveUp(err error) {
@@ -125,8 +119,7 @@ func (s *Stream) push(e *Event) {
 	s.signal()
 }
 
-// end ends the stream with err, or io.EOF after success; discard drops queued events. It reports whether the stream
-// was open.
+// end's discard drops queued events. It reports whether the stream was open.
 func (s *Stream) end(err error, discard bool) bool {
 	s.mu.Lock()
 	open := s.err == nil
@@ -154,7 +147,6 @@ func (s *Stream) ended() bool {
 	return s.err != nil
 }
 
-// bind cancels the request when ctx ends.
 func (s *Stream) bind(ctx context.Context) {
 	s.unbind = context.AfterFunc(ctx, func() { s.giveUp(context.Cause(ctx)) })
 }

@@ -1,17 +1,12 @@
 // Package bench measures a model file on this machine: `rouse engine bench`.
 //
-// The measurements:
-//
-//	ppN      a prompt of N random tokens, alone, forward pass only: llama-bench's ppN
-//	tgN      N further tokens of one sequence, greedily, forward pass only: llama-bench's tgN
+//	ppN      a prompt of N random tokens, forward pass only: llama-bench's ppN
+//	tgN      N further tokens of one sequence, forward pass only: llama-bench's tgN
 //	tgNxB    the same for B sequences in one batch: llama-batched-bench's tg
-//	engine   all of the engine but HTTP: scheduler, worker process, sampling, text; B requests
-//	         at once, once with the host's work beside the device's (async) and once after it (sync)
-//	device   the same on a simulated device with a set step time, which no other load on the machine can slow
+//	engine   all but HTTP, B requests at once: the host's work beside the device's (async) or after it (sync)
+//	device   the same on a simulated device with a set step time
 //
-// Each is repeated. async and sync, ours and the peer's, take turns, so that noise affects both.
-// A result is the median. If llama-bench and llama-batched-bench are on the PATH, or in a
-// given folder, they measure the same file with as many threads.
+// Results are medians. async and sync, ours and the peer's, take turns: noise affects both.
 package bench
 
 import (
@@ -21,14 +16,14 @@ import (
 	"slices"
 )
 
-// Config says what to measure. Zero fields get the defaults.
+// Config says what to measure.
 type Config struct {
-	Path    string // model file; pico is the model that ships with Rouse
-	Threads int    `flag:"threads" help:"threads that compute; 0 as in engine serve"` // of the forward pass; default as in `engine serve`
-	Prompt  int    // tokens of the prompt; default 256
-	Gen     int    // tokens to generate; default 64
-	Reps    int    `flag:"reps" least:"1" help:"repetitions; figures are medians"`                          // repetitions; default 5
-	Peer    string `flag:"peer" help:"<folder> of llama-bench and llama-batched-bench (default: the PATH)"` // folder of llama-bench; default the PATH
+	Path    string // pico: the embedded model
+	Threads int    `flag:"threads" help:"threads that compute; 0 as in engine serve"`
+	Prompt  int    // tokens; 0: 256
+	Gen     int    // tokens; 0: 64
+	Reps    int    `flag:"reps" least:"1" help:"repetitions; figures are medians"` // 0: 5
+	Peer    string `flag:"peer" help:"<folder> of llama-bench and llama-batched-bench (default: the PATH)"`
 	NoAsync bool   // forward passes only
 }
 
@@ -57,14 +52,14 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Result is one median.
+// Result is a median.
 type Result struct {
 	Test  string  `json:"test"`
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
 }
 
-// Report holds the results of one run.
+// Report is of one run.
 type Report struct {
 	Model    string   `json:"model"`
 	Arch     string   `json:"arch"`
@@ -74,7 +69,7 @@ type Report struct {
 	Results  []Result `json:"results"`
 	PeerNote string   `json:"peer_note,omitempty"` // why there is no comparison
 
-	// Series holds each test's repetitions, in the order in which they were measured.
+	// Series has each test's repetitions, in order.
 	Series map[string][]float64 `json:"-"`
 }
 
@@ -82,7 +77,7 @@ func (r *Report) add(test string, value float64, unit string) {
 	r.Results = append(r.Results, Result{test, value, unit})
 }
 
-// addSeries adds the median of repetitions, if there are any.
+// addSeries adds a median.
 func (r *Report) addSeries(test string, values []float64, unit string) {
 	if len(values) == 0 {
 		return
@@ -104,7 +99,7 @@ func (r *Report) Value(test string) (float64, bool) {
 	return 0, false
 }
 
-// Run runs the measurements. progress gets a line for each step; it may be nil.
+// Run calls progress, which may be nil, at each step.
 func Run(ctx context.Context, cfg Config, progress func(string)) (*Report, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err

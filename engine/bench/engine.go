@@ -17,26 +17,26 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// Load is the workload of a benchmark: N requests at once, of Prompt random tokens and Gen further ones each.
+// Load is N requests at once of Prompt random tokens and Gen further ones.
 type Load struct {
 	N, Prompt, Gen int
-	// HostWork is added to the host's work for each step.
+	// HostWork is added for each step.
 	HostWork time.Duration
 	Sync     bool
 }
 
-// Speed is the throughput of an engine.
+// Speed is an engine's throughput.
 type Speed struct {
 	Tokens  int
 	Elapsed time.Duration // from the first token to the last one
 	Steps   uint64
-	Busy    time.Duration // of the device, in those steps
+	Busy    time.Duration // of the device
 }
 
-// PerSecond returns tokens per second.
+// PerSecond is in tokens.
 func (s Speed) PerSecond() float64 { return float64(s.Tokens) / s.Elapsed.Seconds() }
 
-// runOn runs a load on a model whose worker is a process of its own. path is the file with its vocabulary.
+// runOn runs a load in a worker process. path has the vocabulary.
 func runOn(ctx context.Context, path string, load worker.Load, l Load) (Speed, error) {
 	f, _, err := open(path)
 	if err != nil {
@@ -57,15 +57,15 @@ func runOn(ctx context.Context, path string, load worker.Load, l Load) (Speed, e
 		return Speed{}, errors.Join(err, w.Close())
 	}
 	running, stop := context.WithCancel(ctx)
-	done := make(chan error, 1) // Run sends its end
+	done := make(chan error, 1) // of Run
 	go func() { done <- e.Run(running) }()
 	s, err := Drive(ctx, e, l)
 	stop()
 	return s, errors.Join(err, <-done)
 }
 
-// Drive sends the load to a running engine, and waits for its end. It measures the time in which all sequences decode,
-// from the moment when each has its first token.
+// Drive sends the load to a running engine and waits for its end. It measures from when each sequence has its first
+// token.
 func Drive(ctx context.Context, e *engine.Engine, l Load) (Speed, error) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var (
@@ -123,8 +123,7 @@ func Drive(ctx context.Context, e *engine.Engine, l Load) (Speed, error) {
 	return Speed{Tokens: tokens, Elapsed: to.Sub(from), Steps: end.Steps - busy.Steps, Busy: end.Busy - busy.Busy}, nil
 }
 
-// runEngine runs 32 requests on the model, as a server does, and 64 on a simulated device with 10 ms a step, and 2 ms of host work beside
-// or after it.
+// runEngine runs 32 requests on the model, and 64 on a simulated device with 10 ms a step and 2 ms of host work.
 func runEngine(ctx context.Context, cfg Config, rep *Report, progress func(string)) error {
 	options, err := json.Marshal(infer.SimulatedConfig{Step: 10 * time.Millisecond, Spin: true, Vocab: 1024, Context: 512})
 	if err != nil {

@@ -15,10 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// shipped is the path of the embedded model.
 const shipped = pico.Name
 
-// open opens a model's file and returns its size.
 func open(path string) (f *gguf.File, size int64, err error) {
 	if path == shipped {
 		f, err = gguf.Parse(pico.GGUF())
@@ -30,7 +28,7 @@ func open(path string) (f *gguf.File, size int64, err error) {
 	return f, size, err
 }
 
-// load opens a model to be computed in this process; the limits are those of the tests.
+// load opens a model in this process; the limits are the tests'.
 func load(cfg Config) (*cpu.Runner, int64, error) {
 	c := cpu.Config{Threads: cfg.Threads, Sequences: batch + 1, Context: max(cfg.Prompt, cfg.Gen+64) + 16, CacheBytes: 4 << 30}
 	f, size, err := open(cfg.Path)
@@ -48,14 +46,14 @@ func load(cfg Config) (*cpu.Runner, int64, error) {
 	return r, size, errors.Join(err, f.Close())
 }
 
-// batch is how many sequences tgNxB has at once.
+// batch is tgNxB's B.
 const batch = 16
 
-// test is a forward pass: prompts of n sequences, and then gen further tokens of each. Without gen the prompt is measured.
+// test is prompts of n sequences, then gen further tokens of each. Without gen the prompt is measured.
 type test struct {
 	name           string
 	n, prompt, gen int
-	ours, theirs   []float64 // tokens a second
+	ours, theirs   []float64 // per second
 }
 
 func runForward(ctx context.Context, cfg Config, rep *Report, progress func(string)) error {
@@ -112,7 +110,7 @@ func runForward(ctx context.Context, cfg Config, rep *Report, progress func(stri
 	return nil
 }
 
-// run computes the test once, and returns the tokens a second.
+// run returns tokens per second.
 func (t *test) run(ctx context.Context, inf infer.Inferencer, rng *rand.Rand) (float64, error) {
 	count, size := inf.Blocks()
 	c, length := inf.Config(), t.prompt+t.gen

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// peer runs llama.cpp's own benchmarks, if they are installed.
+// peer runs llama.cpp's benchmarks.
 type peer struct {
-	bench, batched string // paths; empty if not installed
+	bench, batched string // paths; "": not installed
 	model          string
 	threads        int
 	limit          time.Duration // of a test with one kind of attention
 }
 
-// findPeer looks in dir, or on the PATH. note names the missing programs.
+// findPeer looks in dir, or on the PATH. note names what is missing.
 func findPeer(dir, model string, threads int) (p peer, note string) {
 	p.model, p.threads, p.limit = model, threads, 10*time.Minute
 	var missing []string
@@ -47,8 +47,8 @@ func findPeer(dir, model string, threads int) (p peer, note string) {
 	return p, note
 }
 
-// run measures a test once after a warm-up, and returns the better of llama.cpp's two kinds of attention, in tokens a
-// second; 0 if the program is not installed.
+// run measures after a warm-up, and returns the better of llama.cpp's two kinds of attention in tokens per second; 0 if
+// not installed.
 func (p peer) run(ctx context.Context, t *test) (best float64, err error) {
 	number := strconv.Itoa
 	path, args := p.bench, []string{"-p", number(t.prompt), "-n", "0", "-r", "1", "-o", "jsonl"}
@@ -78,7 +78,7 @@ func (p peer) run(ctx context.Context, t *test) (best float64, err error) {
 				Bench   float64 `json:"avg_ts"`
 				Batched float64 `json:"speed_tg"`
 			}
-			if json.Unmarshal(lines.Bytes(), &row) == nil { // other lines are not JSON
+			if json.Unmarshal(lines.Bytes(), &row) == nil { // others are not JSON
 				best = max(best, row.Bench, row.Batched)
 			}
 		}

@@ -1,31 +1,26 @@
-// Package block is the block allocator of a paged KV cache: which blocks are free, how many sequences hold each of the
-// others, and which can be found by their contents (the prefix cache).
+// Package block allocates the blocks of a paged KV cache: which are free, how many sequences hold each of the others,
+// and which can be found by their contents (the prefix cache).
 //
-// The cache's memory belongs to an inferencer, which cuts it into numbered blocks of a fixed number of positions
-// (PagedAttention, arXiv:2309.06180). A sequence owns a growing list of block numbers. They need not be adjacent, so
-// memory does not fragment and at most one block per sequence is partly used. This package knows block numbers and
-// hashes only: no memory, no sequences.
+// An inferencer cuts its memory into numbered blocks of a fixed number of positions (PagedAttention, arXiv:2309.06180).
+// A sequence has a growing list of them. This package knows block numbers and hashes only.
 //
 // The life of a block:
 //
 //  1. Alloc takes a free block, which then has one holder.
-//  2. Register names it, once all of its positions have their tokens: a [Hash] of those tokens and of all before
-//     them. From then on Take finds it.
+//  2. Register names it, once all of its positions have their tokens: a [Hash] of these and of all before. Take
+//     finds it.
 //  3. Share and Take add holders, for sequences with a common prefix.
-//  4. Free removes a holder. After the last one the block is free; a named block stays in the prefix cache until it
-//     is evicted.
+//  4. Free removes a holder. After the last one the block is free; a named one stays in the prefix cache until
+//     evicted.
 //
-// Alloc prefers unnamed blocks, the last freed first: its memory is in use already, so a server with little load
-// touches little of a large cache. If there is none, it evicts the least recently freed named block, which loses its
-// name. The last blocks of a sequence are evicted first, because a prefix is useful without its continuation, but not
-// the reverse.
+// Alloc prefers unnamed blocks, the last freed first: a server with little load touches little memory. Otherwise it
+// evicts the least recently freed named block. A sequence's last blocks go first: a prefix is of use without its
+// continuation.
 //
-// Two sequences that compute the same tokens at the same time get two blocks with the same contents. Only the first
-// one registered gets the name. A sequence's list of blocks thus only grows at its end, so a copy of the list needs
-// additions only.
+// If two blocks have the same contents, the first one registered has the name: a sequence's list only grows at its end.
 //
-// Running out of blocks is an outcome, not an error: the caller preempts or waits. Freeing a block without a holder is
-// the caller's bug, and panics. A Pool belongs to one goroutine.
+// Running out of blocks is an outcome: the caller preempts or waits. Freeing a free block panics. A Pool belongs to one
+// goroutine.
 package block
 
 import "fmt"
@@ -33,13 +28,12 @@ import "fmt"
 // Pool tracks all blocks of one cache.
 type Pool struct {
 	size  int
-	refs  []int32 // holders of each block
-	plain []int32 // a stack of the free blocks without a name
+	refs  []int32 // holders
+	plain []int32 // a stack of free blocks without a name
 
-	// The free named blocks form a ring, in the order in which they were freed. Its last entry, at index Count, is a
-	// sentinel.
+	// The free named blocks form a ring, in the order in which they were freed. Index Count is a sentinel.
 	next, prev []int32
-	idle       int // blocks in the ring
+	idle       int // in the ring
 
 	hash      []Hash
 	named     []bool
@@ -47,7 +41,7 @@ type Pool struct {
 	evictions int
 }
 
-// New returns a pool of count free blocks of size positions each. It panics unless both are positive.
+// New returns a pool of free blocks. It panics unless count and size are positive.
 func New(count, size int) *Pool {
 	if count <= 0 || size <= 0 {
 		panic(fmt.Sprintf("block: pool of %d blocks of %d positions, want both positive", count, size))
@@ -64,28 +58,28 @@ func New(count, size int) *Pool {
 	return p
 }
 
-// Count returns the number of blocks, free or not.
+// Count counts all blocks.
 func (p *Pool) Count() int { return len(p.refs) }
 
-// Size returns the number of positions in a block.
+// Size is in positions.
 func (p *Pool) Size() int { return p.size }
 
-// Available returns the number of free blocks, named or not.
+// Available counts the free blocks.
 func (p *Pool) Available() int { return len(p.plain) + p.idle }
 
-// Cached returns the number of named blocks, free or held.
+// Cached counts the named blocks, free or held.
 func (p *Pool) Cached() int { return p.names.len }
 
-// Evictions returns the number of blocks that lost their name to an Alloc.
+// Evictions counts the blocks that lost their name to an Alloc.
 func (p *Pool) Evictions() int { return p.evictions }
 
-// Need returns the number of blocks for n positions.
+// Need returns the blocks for n positions.
 func (p *Pool) Need(n int) int { return (n + p.size - 1) / p.size }
 
-// Holders returns the number of holders of the block; 0 means free.
+// Holders returns 0 for a free block.
 func (p *Pool) Holders(id int32) int { return int(p.refs[id]) }
 
-// Alloc gives a free block to one holder. ok is false if none is free.
+// Alloc gives a free block to one holder, if there is one.
 func (p *Pool) Alloc() (id int32, ok bool) {
 	if n := len(p.plain); n > 0 {
 		id = p.plain[n-1]
@@ -102,7 +96,7 @@ func (p *Pool) Alloc() (id int32, ok bool) {
 	return id, true
 }
 
-// AllocN appends n free blocks to dst. If fewer are free, it takes none and returns false.
+// AllocN appends n free blocks to dst, or none.
 func (p *Pool) AllocN(dst []int32, n int) ([]int32, bool) {
 	if n > p.Available() {
 		return dst, false
@@ -114,7 +108,7 @@ func (p *Pool) AllocN(dst []int32, n int) ([]int32, bool) {
 	return dst, true
 }
 
-// Share adds a holder to a held block. It panics if the block is free.
+// Share adds a holder. It panics if the block is free.
 func (p *Pool) Share(id int32) {
 	if p.refs[id] <= 0 {
 		panic(fmt.Sprintf("block: share of block %d, which is free", id))
@@ -122,8 +116,8 @@ func (p *Pool) Share(id int32) {
 	p.refs[id]++
 }
 
-// Free removes one holder of each block, the last block first, so that the next sequence gets them in the same order.
-// It panics if a block is already free.
+// Free removes one holder of each block, the last first: the next sequence gets them in this order. It panics if one is
+// free.
 func (p *Pool) Free(ids ...int32) {
 	for i := len(ids) - 1; i >= 0; i-- {
 		id := ids[i]
@@ -141,9 +135,9 @@ func (p *Pool) Free(ids ...int32) {
 	}
 }
 
-// Writable makes the last of ids writable for one holder (copy on write). A block that is shared or named is replaced
-// in ids by a free one, and copied is true: the caller must copy from to to before writing. ok is false, and nothing
-// has changed, if no block is free. It panics if ids is empty.
+// Writable makes the last of ids writable for one holder. A shared or named block is replaced in ids, and copied is
+// true: the caller must copy from to to first. ok is false, and nothing changes, if no block is free. It panics if ids
+// is empty.
 func (p *Pool) Writable(ids []int32) (from, to int32, copied, ok bool) {
 	last := len(ids) - 1
 	from = ids[last]
@@ -159,7 +153,6 @@ func (p *Pool) Writable(ids []int32) (from, to int32, copied, ok bool) {
 	return from, to, true, true
 }
 
-// link appends a free block to the ring.
 func (p *Pool) link(id int32) {
 	end := int32(len(p.refs))
 	last := p.prev[end]

@@ -6,19 +6,18 @@ import (
 	"fmt"
 )
 
-// Hash names the contents of a block: its tokens, all tokens before them, and the [Key]. It is the first half of a
-// SHA-256, so no client can make two different prefixes with the same name, and one tenant can't poison the cache of
-// another.
+// Hash names a block's contents: its tokens, all before them, and the [Key]. It is half a SHA-256: no client can make
+// two prefixes of one name.
 type Hash [16]byte
 
-// Key must be equal in two sequences that share blocks, besides their tokens.
+// Key must be equal in two sequences that share blocks.
 type Key struct {
-	Adapter string // identity of the adapter; "" for none. A reloaded adapter needs another string
-	Images  string // identity of all images in the prompt; "" for none
-	Salt    string // a secret salt keeps others from finding cached prompts by timing; "" shares with everybody
+	Adapter string // "": none. A reloaded adapter needs another identity
+	Images  string // identity of all images; "": none
+	Salt    string // keeps others from finding cached prompts by timing; "": shared with everybody
 }
 
-// Root returns the hash that a sequence's chain begins with. The zero Key's root is zero.
+// Root begins a sequence's chain. The zero Key's is zero.
 func (k Key) Root() Hash {
 	if k == (Key{}) {
 		return Hash{}
@@ -32,10 +31,9 @@ func (k Key) Root() Hash {
 	return Hash(sum[:16])
 }
 
-// chunk is the number of tokens per SHA-256. A larger block is hashed as a chain of chunks.
 const chunk = 16
 
-// Next returns the name of a block with these tokens, after a block named h or a root.
+// Next returns the name of a block after one named h, or a root.
 func (h Hash) Next(tokens []int32) Hash {
 	var buf [16 + 4*chunk]byte
 	for len(tokens) > 0 {
@@ -50,7 +48,7 @@ func (h Hash) Next(tokens []int32) Hash {
 	return h
 }
 
-// Chain appends the names of the full blocks of size tokens to hashes, which already has the names of the first ones.
+// Chain appends the names of full blocks to hashes, which has the first ones.
 func Chain(hashes []Hash, root Hash, tokens []int32, size int) []Hash {
 	for i := len(hashes); (i+1)*size <= len(tokens); i++ {
 		if i > 0 {
@@ -61,8 +59,8 @@ func Chain(hashes []Hash, root Hash, tokens []int32, size int) []Hash {
 	return hashes
 }
 
-// Register names a held block. The block must be computed before a sequence that finds it reads it. If the name is
-// taken, or the block has one, nothing happens. It panics if the block is free.
+// Register names a held block, which must be computed before it is read, unless the name is taken, or the block has
+// one. It panics if the block is free.
 func (p *Pool) Register(id int32, h Hash) {
 	if p.refs[id] <= 0 {
 		panic(fmt.Sprintf("block: register of block %d, which is free", id))
@@ -78,7 +76,7 @@ func (p *Pool) Register(id int32, h Hash) {
 	p.hash[id], p.named[id] = h, true
 }
 
-// Lookup finds a block by name, without side effects.
+// Lookup finds a block by name.
 func (p *Pool) Lookup(h Hash) (id int32, ok bool) {
 	if id, ok = p.names.at(p.names.find(&h, p.hash)); !ok {
 		return 0, false
@@ -86,7 +84,7 @@ func (p *Pool) Lookup(h Hash) (id int32, ok bool) {
 	return id, true
 }
 
-// Take finds a block by name and adds a holder; the block may be free.
+// Take finds a block, free or not, and adds a holder.
 func (p *Pool) Take(h Hash) (id int32, ok bool) {
 	if id, ok = p.Lookup(h); !ok {
 		return 0, false
@@ -98,8 +96,7 @@ func (p *Pool) Take(h Hash) (id int32, ok bool) {
 	return id, true
 }
 
-// Match returns how many of the first hashes name a block, and how many of those blocks are free: taking them reduces
-// [Pool.Available].
+// Match returns how many of the first hashes name a block, and how many of those are free.
 func (p *Pool) Match(hashes []Hash) (found, free int) {
 	for _, h := range hashes {
 		id, ok := p.Lookup(h)
@@ -114,10 +111,10 @@ func (p *Pool) Match(hashes []Hash) (found, free int) {
 	return found, free
 }
 
-// Evict removes the names of all blocks, because their contents are lost. Holders keep their blocks.
+// Evict removes all names: the contents are lost. Holders keep their blocks.
 func (p *Pool) Evict() {
 	for p.idle > 0 {
-		id := p.prev[len(p.refs)] // the newest first, so that the oldest is on top and the order is kept
+		id := p.prev[len(p.refs)] // the newest first keeps the order
 		p.unlink(id)
 		p.plain = append(p.plain, id)
 	}
@@ -125,14 +122,12 @@ func (p *Pool) Evict() {
 	clear(p.named)
 }
 
-// forget removes one block's name.
 func (p *Pool) forget(id int32) {
 	p.names.remove(&p.hash[id], p.hash)
 	p.named[id] = false
 }
 
-// Check verifies the invariants: each block is either held or once in a free list, and names match blocks. It visits
-// every block; call it in tests and when idle.
+// Check verifies the invariants. It is slow, for tests.
 func (p *Pool) Check() error {
 	seen := make([]bool, len(p.refs))
 	for _, id := range p.plain {
@@ -175,7 +170,6 @@ func (p *Pool) Check() error {
 	return nil
 }
 
-// checkFree verifies one free block and marks it as seen.
 func (p *Pool) checkFree(id int32, seen []bool) error {
 	switch {
 	case id < 0 || int(id) >= len(p.refs):

@@ -6,9 +6,7 @@ import (
 	"math/rand/v2"
 )
 
-// names maps names to blocks. Names are uniformly distributed, so this is simpler than a map: open addressing, at most
-// half full, and no allocations. The seed keeps clients who choose tokens from choosing slots; no result of a Pool
-// depends on it.
+// names is open addressing, at most half full. The seed keeps clients from choosing slots.
 type names struct {
 	slots []slot
 	shift int
@@ -16,7 +14,7 @@ type names struct {
 	len   int
 }
 
-// slot is empty if id is 0, otherwise id is the block's number plus 1. The tag avoids most comparisons of full names.
+// The block's number is id-1; 0: empty. The tag saves comparisons of names.
 type slot struct {
 	tag uint32
 	id  int32
@@ -27,14 +25,13 @@ func newNames(count int) names {
 	return names{slots: make([]slot, 1<<n), shift: 64 - n, seed: rand.Uint64() | 1}
 }
 
-// home returns the slot at which the search for h begins.
 func (s *names) home(h *Hash) int {
 	return int(binary.LittleEndian.Uint64(h[:]) * s.seed >> s.shift)
 }
 
 func tag(h *Hash) uint32 { return binary.LittleEndian.Uint32(h[8:]) }
 
-// find returns the slot of h, or the empty one for it. all holds the blocks' names.
+// find returns the slot of h, or the empty one for it.
 func (s *names) find(h *Hash, all []Hash) int {
 	t := tag(h)
 	for i := s.home(h); ; i = (i + 1) & (len(s.slots) - 1) {
@@ -45,16 +42,14 @@ func (s *names) find(h *Hash, all []Hash) int {
 	}
 }
 
-// at returns the block in a slot.
 func (s *names) at(i int) (id int32, ok bool) { return s.slots[i].id - 1, s.slots[i].id != 0 }
 
-// set fills an empty slot.
 func (s *names) set(i int, h *Hash, id int32) {
 	s.slots[i] = slot{tag(h), id + 1}
 	s.len++
 }
 
-// remove empties the slot of h, and moves later entries of the probe chain into the gap.
+// remove closes the gap in the probe chain.
 func (s *names) remove(h *Hash, all []Hash) {
 	gap, mask := s.find(h, all), len(s.slots)-1
 	for i := (gap + 1) & mask; s.slots[i].id != 0; i = (i + 1) & mask {

@@ -1,28 +1,14 @@
-// Package chat turns a conversation into the prompt text that a model was trained on.
+// Package chat turns a conversation into the prompt text that a model was trained on, by the model file's Jinja
+// template, or ChatML. A template never causes a panic.
 //
-// A model file contains a Jinja template for that. Package jinja renders it like Hugging Face's transformers; this
-// package makes the template's variables from a request. A file without a template uses ChatML.
+// Templates differ in whether a call's arguments are an object or text, and a message of calls only has the content
+// None or "": New probes this. Tools, calls, results and second system messages that a template would drop become text
+// in other messages.
 //
-// New rejects templates that use unsupported Jinja features. Render rejects unsupported operations that only show with
-// values, and renderings that exceed the budget of steps, memory, output or time (a BudgetError). If the template
-// itself rejects a conversation with raise_exception, the error is a RefusedError, whose reason is meant for the
-// client. A template never causes a panic.
+// Templates write special tokens as text ("<|im_end|>"), so prompts are encoded with parseSpecial. Options.Guard keeps
+// users from ending their turn so: it is applied to every string of the request. See Tokenizer.Guard.
 //
-// Templates differ in whether a call's arguments are an object or JSON text, and whether a message that only calls
-// tools has the content None or "". New probes this with its own conversations, and Render uses what the template
-// supports. Tools, calls, results and second system messages that the template would drop become text in other
-// messages: nothing is lost.
-//
-// Special tokens. Templates write special tokens as text ("<|im_end|>"), so the prompt must be encoded with
-// parseSpecial. A user who writes "<|im_end|>" into a message could then end the turn and speak in another role.
-// Options.Guard prevents this: it is applied to every string of the messages and tools before the template sees it.
-// Tokenizer.Guard is such a function: it marks the special tokens in a text so that Encode treats them as plain text.
-// Without a Guard everything is rendered as is, as most servers do.
-//
-// Beginning of text. Many templates write bos_token themselves. So the caller encodes the prompt, and prepends the
-// beginning-of-text token only if the tokenizer asks for one and the ids do not begin with it.
-//
-// The life of a template: New parses it once, at load; Render runs it for each request, from many goroutines.
+// Many templates write bos_token: the caller prepends the beginning-of-text token only if the ids do not begin with it.
 package chat
 
 import (
@@ -37,53 +23,52 @@ import (
 	"github.com/rouse-dev/rouse/engine/jinja"
 )
 
-// Message is one turn of a conversation, as in OpenAI's API.
+// Message is a turn, as in OpenAI's API.
 type Message struct {
 	Role       string
-	Content    string // the text; text parts of a content list are concatenated
+	Content    string // text parts are concatenated
 	Name       string
 	ToolCalls  []ToolCall
-	ToolCallID string // role tool: the call that this answers
-	Reasoning  string // the model's reasoning before the answer; reasoning_content in templates
+	ToolCallID string // of role tool: the call that this answers
+	Reasoning  string // before the answer; reasoning_content in templates
 }
 
-// ToolCall is a function call by the model.
+// ToolCall is the model's.
 type ToolCall struct {
 	ID        string
 	Name      string
-	Arguments string // JSON object; empty means {}; any other text becomes the member "unfinished" of an object
+	Arguments string // a JSON object; "": {}; other text becomes an object's member "unfinished"
 }
 
-// Options configure a rendering. The zero value renders the messages only.
+// Options configure a rendering.
 type Options struct {
-	AddGenerationPrompt bool                       // end with the beginning of the assistant's turn
-	Tools               json.RawMessage            // JSON array of tools, as in the request; empty for none
-	Extra               map[string]json.RawMessage // further template variables (chat_template_kwargs), such as enable_thinking
+	AddGenerationPrompt bool                       // begin the assistant's turn
+	Tools               json.RawMessage            // a JSON array, as in the request
+	Extra               map[string]json.RawMessage // further variables (chat_template_kwargs)
 	Now                 time.Time                  // for strftime_now; zero: the current time
 	Guard               func(string) string        // applied to all text from the request; nil: none
-	// Call formats a call as text, for templates that show none; nil writes {"name": …, "arguments": …}.
+	// Call writes a call as text, for templates that show none; nil: {"name": …, "arguments": …}.
 	Call func(name, arguments string) string
 }
 
-// RefusedError is returned if the template rejects the conversation (raise_exception): a client error.
+// RefusedError means that the template rejects the conversation (raise_exception). Reason is for the client.
 type RefusedError struct{ Reason string }
 
 func (e *RefusedError) Error() string {
 	return "the model's chat template refuses this conversation: " + e.Reason
 }
 
-// ErrBusy is returned while other requests use all the memory for templates.
+// ErrBusy means that other requests use all the memory for templates.
 var ErrBusy = jinja.ErrBusy
 
-// BudgetError is returned if rendering exceeds the budget: the template is broken or hostile, or the conversation is
-// far too long. Retrying does not help.
+// BudgetError means that rendering exceeds the budget of steps, memory, output or time. Retrying does not help.
 type BudgetError struct{ cause *jinja.BudgetError }
 
 func (e *BudgetError) Error() string {
 	return "the model's chat template exceeds its budget with this conversation: " + e.cause.Error()
 }
 
-// Template renders conversations for one model. It is immutable and safe for many goroutines.
+// Template is of one model. It is safe for many goroutines.
 type Template struct {
 	bos, eos  string
 	source    string
@@ -92,12 +77,12 @@ type Template struct {
 	has       places
 }
 
-// ChatML is the template for files without one.
+// ChatML is the template of files without one.
 const ChatML = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}" +
 	"{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 
-// New parses a template. An empty source means ChatML. bos and eos are the texts of the special tokens, "" for none.
-// Errors name the line of the invalid or unsupported code.
+// New parses a template; "": ChatML. bos and eos are the special tokens' texts, or "". Errors name the line of invalid
+// or unsupported code.
 func New(source, bos, eos string) (*Template, error) {
 	if source == "" {
 		source = ChatML
@@ -113,15 +98,14 @@ func New(source, bos, eos string) (*Template, error) {
 	return t, nil
 }
 
-// Special returns the texts of the tokens that begin and end a text, "" for none.
+// Special returns the special tokens' texts.
 func (t *Template) Special() (bos, eos string) { return t.bos, t.eos }
 
-// Source returns the template's source; [ChatML] for a file without one.
+// Source returns the template's source.
 func (t *Template) Source() string { return t.source }
 
-// Render returns the prompt of a conversation; it stops when ctx ends. Errors: a *RefusedError if the template rejects
-// the conversation, or would drop a message of a role of its own, a *BudgetError beyond the budget, and [ErrBusy], which is
-// temporary. Other errors name what cannot be rendered.
+// Render returns a conversation's prompt; it stops when ctx ends. It fails with a *RefusedError if the template rejects
+// the conversation or drops a message of an unusual role, a *BudgetError, [ErrBusy], or what can't be rendered.
 func (t *Template) Render(ctx context.Context, messages []Message, o Options) (string, error) {
 	if o.Guard == nil {
 		o.Guard = unguarded
@@ -147,7 +131,7 @@ func (t *Template) Render(ctx context.Context, messages []Message, o Options) (s
 	return text, err
 }
 
-// roles are those that templates know; what one does not show of them is placed elsewhere.
+// What a template does not show of roles is placed elsewhere.
 var roles = strings.Fields("system user assistant tool")
 
 func unguarded(s string) string { return s }

@@ -10,11 +10,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/jinja"
 )
 
-// places are the parts of a conversation that a template renders. Other parts are written as text into messages that
-// it does render; see [Template.placed].
+// places are the parts of a conversation that a template shows; see [Template.placed].
 type places struct{ system, manySystem, tools, calls, results bool }
 
-// Conversations that probe what a template renders.
 var (
 	probeSystem = []Message{{Role: "system", Content: "needle"}, {Role: "system", Content: "bodkin"}, {Role: "user", Content: "question"}}
 	probeCall   = []Message{
@@ -26,13 +24,11 @@ var (
 		`"parameters": {"type": "object", "properties": {"key": {"type": "string", "description": "description"}}, "required": ["key"]}}}]`)
 )
 
-// probeBudget bounds one probe rendering.
 var probeBudget = jinja.Budget{Steps: 500_000, Memory: 16 << 20, Output: 1 << 20}
 
-// probe finds out what the template renders. Its call style is the first one with which it renders a call and its
-// arguments.
+// probe takes the first call style with which the template shows a call's arguments.
 func (t *Template) probe() {
-	render := func(messages []Message, tools json.RawMessage) (text string) { // empty: it can't be rendered
+	render := func(messages []Message, tools json.RawMessage) (text string) { // "": it can't be rendered
 		text, _ = t.render(context.Background(), messages, Options{AddGenerationPrompt: true, Tools: tools, Guard: unguarded}, probeBudget)
 		return text
 	}
@@ -51,18 +47,18 @@ func (t *Template) probe() {
 	t.has.results = strings.Contains(render([]Message{probeCall[0], {Role: "assistant", Content: "answer"}, probeCall[2]}, probeTools), "bodkin")
 }
 
-// placed rewrites the parts of a conversation that the template would drop:
+// placed rewrites what the template would drop:
 //
 //  1. Tools are described in the system message, with how to call them.
-//  2. Calls become text of the assistant, and results text of the user.
-//  3. Leading system messages are joined, separated by a blank line.
+//  2. Calls become text of the assistant, results text of the user.
+//  3. Leading system messages are joined.
 func (t *Template) placed(messages []Message, o Options) ([]Message, Options) {
 	if o.Call == nil {
 		o.Call = func(name, arguments string) string { return `{"name": "` + name + `", "arguments": ` + arguments + `}` }
 	}
 	if !t.has.tools && hasTools(o.Tools) { // 1
 		var tools bytes.Buffer
-		_ = json.Compact(&tools, o.Tools) // it was parsed before
+		_ = json.Compact(&tools, o.Tools) // parsed before
 		messages = t.preface(messages, "Functions:\n"+tools.String()+"\nTo call one, answer with "+o.Call("…", "{…}")+" and nothing else.")
 		o.Tools = nil
 	}
@@ -87,8 +83,7 @@ func hasTools(raw json.RawMessage) bool {
 	return json.Unmarshal(raw, &list) == nil && len(list) > 0
 }
 
-// preface adds a text after the leading system messages, or before the first user message if the template renders no
-// system message.
+// preface adds to the leading system messages, or to the first user message if the template shows no system message.
 func (t *Template) preface(messages []Message, text string) []Message {
 	if !t.has.system {
 		messages = slices.Clone(messages)
@@ -106,7 +101,6 @@ func (t *Template) preface(messages []Message, text string) []Message {
 	return messages
 }
 
-// written returns messages with calls, and results, as text, where the template does not render them.
 func (t *Template) written(messages []Message, call func(name, arguments string) string) []Message {
 	var out []Message
 	names := map[string]string{}
@@ -127,7 +121,7 @@ func (t *Template) written(messages []Message, call func(name, arguments string)
 			}
 			m = Message{Role: "user", Content: "Result of " + m.Name + ":\n" + m.Content}
 		}
-		if last := len(out) - 1; asUser && m.Role == "user" { // many templates require alternating turns
+		if last := len(out) - 1; asUser && m.Role == "user" { // many templates want alternating turns
 			out[last].Content = paragraphs(out[last], m)
 			continue
 		}
@@ -136,7 +130,6 @@ func (t *Template) written(messages []Message, call func(name, arguments string)
 	return out
 }
 
-// paragraphs joins the texts of messages by blank lines.
 func paragraphs(messages ...Message) string {
 	var texts []string
 	for _, m := range messages {

@@ -10,7 +10,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/jinja"
 )
 
-// variables returns the template's variables.
 func (t *Template) variables(messages []Message, o Options) (map[string]any, error) {
 	all := make([]any, len(messages))
 	for i := range messages {
@@ -47,14 +46,13 @@ func (t *Template) variables(messages []Message, o Options) (map[string]any, err
 	return vars, nil
 }
 
-// callStyle is the format of tool calls that a template expects.
 type callStyle struct {
-	textArguments bool // arguments are JSON text, not an object
-	emptyContent  bool // the content of a message that only calls tools is "", not None
-	thinking      bool // reasoning is the member thinking, as gpt-oss has it, of which a message with calls and a text has none
+	textArguments bool // arguments are text, not an object
+	emptyContent  bool // the content of a message of calls only is "", not None
+	thinking      bool // gpt-oss's member for reasoning, which a message of calls and a text lacks
 }
 
-// message converts a message for templates, leaving out empty fields.
+// message leaves out empty fields.
 func (t callStyle) message(m *Message, guard func(string) string) *jinja.Dict {
 	o := &jinja.Dict{}
 	o.Set("role", guard(m.Role))
@@ -89,7 +87,6 @@ func (t callStyle) message(m *Message, guard func(string) string) *jinja.Dict {
 	return o
 }
 
-// arguments returns the arguments as an object, or as text if the template wants text.
 func (t callStyle) arguments(text string, guard func(string) string) any {
 	text = object(text)
 	if !t.textArguments {
@@ -100,8 +97,8 @@ func (t callStyle) arguments(text string, guard func(string) string) any {
 	return guard(text)
 }
 
-// object returns a call's arguments as a JSON object. Other text, such as from a truncated call, becomes the member
-// "unfinished" of an object, like in the answers of /v1/messages.
+// object returns arguments as a JSON object. Other text, as of a cut call, becomes its member "unfinished", as in
+// /v1/messages.
 func object(text string) string {
 	if text = strings.TrimSpace(text); text == "" || text == "null" {
 		return "{}"
@@ -111,6 +108,6 @@ func object(text string) string {
 			return text
 		}
 	}
-	raw, _ := json.Marshal(map[string]string{"unfinished": text}) // strings always can be
+	raw, _ := json.Marshal(map[string]string{"unfinished": text})
 	return string(raw)
 }

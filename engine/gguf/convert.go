@@ -2,10 +2,10 @@ package gguf
 
 import "math"
 
-// F16ToF32 widens an IEEE 754 half. It is small enough to be inlined.
+// F16ToF32 widens an IEEE 754 half, small enough to be inlined.
 func F16ToF32(h uint16) float32 {
-	// The arithmetic shift leaves the sign on top, the mask clears its copies. The half's
-	// exponent bias is 15, the single's 127: 2^112 makes up for it, for subnormals too.
+	// The shift leaves the sign on top, the mask clears its copies. Exponent biases are 15 and 127: 2^112 makes up for
+	// it.
 	b := uint32(int32(int16(h))<<13) & 0x8fffe000
 	if h&0x7c00 == 0x7c00 { // infinity, NaN
 		return math.Float32frombits(b | 0x7f800000)
@@ -13,13 +13,13 @@ func F16ToF32(h uint16) float32 {
 	return math.Float32frombits(b) * 0x1p112
 }
 
-// F32ToF16 narrows to an IEEE 754 half, rounding to nearest, ties to even. Values beyond 65504 become infinite.
+// F32ToF16 narrows to an IEEE 754 half, to nearest, ties to even; beyond 65504 to infinity.
 func F32ToF16(f float32) uint16 {
 	b := math.Float32bits(f)
 	sign := uint16(b>>16) & 0x8000
 	b &= 0x7fffffff
 	switch {
-	case b > 0x7f800000: // NaN: keep it quiet
+	case b > 0x7f800000: // NaN stays quiet
 		return sign | 0x7e00 | uint16(b>>13)&0x1ff
 	case b >= 0x477ff000: // rounds to beyond 65504
 		return sign | 0x7c00
@@ -33,7 +33,7 @@ func F32ToF16(f float32) uint16 {
 // BF16ToF32 widens a bfloat16.
 func BF16ToF32(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
-// F32ToBF16 narrows to a bfloat16, rounding to nearest, ties to even.
+// F32ToBF16 narrows to a bfloat16, to nearest, ties to even.
 func F32ToBF16(f float32) uint16 {
 	b := math.Float32bits(f)
 	if b&0x7fffffff > 0x7f800000 {

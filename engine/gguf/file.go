@@ -12,26 +12,23 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// File is an open GGUF file, or several that are one model. All methods except Close are safe for many
-// goroutines at once; Close must not run beside another method.
+// File is an open GGUF file, or several of one model. Its methods but Close are safe for many goroutines.
 type File struct {
-	data    []byte // the whole file; nil after Close
-	mapped  bool   // data is a mapping that Close must undo
-	version int
+	data   []byte // nil after Close
+	mapped bool   // Close must unmap data
 
 	keys    []string // in file order
 	values  map[string]value
 	tensors []Tensor // in file order
 	index   map[string]int
-	weights int     // where their data begins
-	rest    []*File // the model's other files, whose tensors are here too
+	weights int     // where the tensors' data begin
+	rest    []*File // of the model; their tensors are above
 
 	close sync.Once
 }
 
-// Open maps the file at path and reads its header. If path is a part of a model in several files, which
-// llama-gguf-split has split, Open does that for all of them. The error names the path and, for an invalid file, the
-// byte offset and what was expected there. It does not read tensor data.
+// Open maps a file and reads its header; also the other files that llama-gguf-split made. The error names the path, and
+// the byte offset in an invalid file.
 func Open(path string) (*File, error) {
 	parts := ggufname.Parts(path)
 	f, err := openPart(parts, 0)
@@ -44,11 +41,11 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// The keys with which llama-gguf-split describes the files of a model.
+// llama-gguf-split's keys.
 const (
 	keyParts   = "split.count"
 	keyPart    = "split.no"            // from 0
-	keyTensors = "split.tensors.count" // in all parts
+	keyTensors = "split.tensors.count" // in all files
 )
 
 func openPart(parts []string, i int) (*File, error) {
@@ -59,7 +56,6 @@ func openPart(parts []string, i int) (*File, error) {
 	return f, err
 }
 
-// join opens the other files of the model, whose first is f.
 func (f *File) join(parts []string) error {
 	count, _ := f.Uint(keyParts)
 	switch {
@@ -107,16 +103,14 @@ func openFile(path string) (*File, error) {
 	p := &parser{data: data}
 	f, err := p.file()
 	if err != nil {
-		_ = unmap(data) // the error that counts is the file's
+		_ = unmap(data)
 		return nil, fmt.Errorf("open model file %s: %w", path, err)
 	}
 	f.mapped = true
 	return f, nil
 }
 
-// Parse reads a model of one file that is already in memory. It keeps data and returns
-// parts of it, so the caller must not change it while the File is in use. Close does
-// not change it.
+// Parse reads a model of one file from memory. data must not change while the File is in use.
 func Parse(data []byte) (*File, error) {
 	p := &parser{data: data}
 	f, err := p.file()
@@ -129,8 +123,7 @@ func Parse(data []byte) (*File, error) {
 	return f, nil
 }
 
-// Close undoes the mapping. Afterwards the accessors find nothing, and tensor
-// data returned earlier is invalid. A second Close does nothing.
+// Close undoes the mapping: tensor data returned earlier is invalid. It may be called twice.
 func (f *File) Close() error {
 	var err error
 	f.close.Do(func() {
@@ -149,10 +142,7 @@ func (f *File) Close() error {
 	return nil
 }
 
-// Release drops the mapping's pages from this process's resident memory. The
-// mapping stays valid: the next access reads the pages again, from the page
-// cache while the system keeps them there. It does nothing for a File made
-// by Parse.
+// Release drops the mapping's pages from memory; the next access reads them again.
 func (f *File) Release() error {
 	if !f.mapped || f.data == nil {
 		return nil
@@ -167,12 +157,10 @@ func (f *File) Release() error {
 	return nil
 }
 
-// sampled is the number of bytes of each tensor that [File.Fingerprint] reads.
+// sampled is in bytes per tensor.
 const sampled = 64
 
-// Fingerprint returns a hash of the file's metadata and of some bytes in the middle of each tensor, to tell two
-// models apart without reading all of either. The same file has the same fingerprint everywhere. It is no protection
-// against a file made to have another's.
+// Fingerprint hashes the metadata and some bytes of each tensor. It does not protect against forgery.
 func (f *File) Fingerprint() uint64 {
 	h := xxhash.New()
 	for _, p := range append([]*File{f}, f.rest...) {
@@ -185,7 +173,7 @@ func (f *File) Fingerprint() uint64 {
 	return h.Sum64()
 }
 
-// Size returns the length of the file, or of all files of the model, in bytes; 0 after Close.
+// Size returns the length of all files of the model, in bytes.
 func (f *File) Size() int64 {
 	size := int64(len(f.data))
 	for _, p := range f.rest {
@@ -194,19 +182,16 @@ func (f *File) Size() int64 {
 	return size
 }
 
-// Version returns the format version, 2 or 3.
-func (f *File) Version() int { return f.version }
-
-// Architecture returns the value of general.architecture, "" if the file has none.
+// Architecture returns general.architecture, or "".
 func (f *File) Architecture() string {
 	s, _ := f.String("general.architecture")
 	return s
 }
 
-// Tensors lists all tensors in file order. The caller must not change the slice.
+// Tensors returns all in file order. The caller must not change the slice.
 func (f *File) Tensors() []Tensor { return f.tensors }
 
-// Tensor finds a tensor by its name.
+// Tensor finds a tensor by name.
 func (f *File) Tensor(name string) (Tensor, bool) {
 	i, ok := f.index[name]
 	if !ok {
@@ -216,7 +201,7 @@ func (f *File) Tensor(name string) (Tensor, bool) {
 }
 
 func mapFile(path string) ([]byte, error) {
-	if at, err := os.Stat(path); err == nil && at.Mode()&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeDevice) != 0 { // to open one may take forever
+	if at, err := os.Stat(path); err == nil && at.Mode()&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeDevice) != 0 { // opening one may block
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
 	f, err := os.Open(path)

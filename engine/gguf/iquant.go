@@ -5,8 +5,7 @@ import (
 	"math"
 )
 
-// IQ4_NL, IQ4_XS and MXFP4 store codes of 4 bits that stand for the values of a table, close to each other near zero where
-// most weights are (ggml-common.h, kvalues_iq4nl). The table of MXFP4 has OCP's E2M1, times two.
+// Codes of 4 bits stand for values of a table (ggml-common.h, kvalues_iq4nl). MXFP4's has OCP's E2M1, times two.
 //
 //	IQ4_NL  32 values: half d, 16 bytes of nibbles as in Q4_0                          x = d·table[q]
 //	IQ4_XS  256 values: half d, 16 bits of high parts of scales, 4 bytes of low parts,
@@ -30,7 +29,6 @@ func encodeTable(nibbles []byte, x []float32, d float32) {
 	}
 }
 
-// nearest4 returns the code of the value nearest to v.
 func nearest4(v float32) byte {
 	for i := range table4[1:] {
 		if v < (float32(table4[i])+float32(table4[i+1]))/2 {

@@ -1,19 +1,18 @@
 package gguf
 
-// Blocks of 256 values in groups of 16 or 32, each with a scale and in some types a minimum.
-// These are small integers times a half of the block: x = d·s·q - dmin·m. The
-// order of bits and bytes is ggml's (ggml-common.h, block_q2_K to block_q6_K).
+// Blocks of 256 values in groups of 16 or 32. Scales, and in some types minimums, are small integers times a half of
+// the block: x = d·s·q - dmin·m. The order is ggml's (ggml-common.h, block_q2_K to block_q6_K).
 
-// groups is a decoded block. Only the first 256/size scales and minimums count.
+// Of groups only the first 256/size scales and minimums count.
 type groups struct {
-	size int          // values in a group: 16 or 32
-	q    [KBlock]int8 // codes in the order of the values
-	s, m [16]int8     // scales and minimums as integers
+	size int          // of a group: 16 or 32
+	q    [KBlock]int8 // in the order of values
+	s, m [16]int8     // scales and minimums
 	d    float32
-	dmin float32 // 0 in types without minimums
+	dmin float32 // 0 without minimums
 }
 
-// values writes x = (d·s)·q - dmin·m. The products are rounded where ggml rounds them.
+// values rounds the products where ggml does.
 func (g *groups) values(out []float32) {
 	for i := range KBlock / g.size {
 		scale, low := float32(g.d*float32(g.s[i])), float32(g.dmin*float32(g.m[i]))
@@ -24,8 +23,7 @@ func (g *groups) values(out []float32) {
 	}
 }
 
-// fit chooses scales, minimums and codes for x: the codes of a group reach from 0 to top, its
-// scale and minimum from 0 to most.
+// fit chooses scales and minimums from 0 to most, and codes from 0 to top.
 func (g *groups) fit(x []float32, top, most float32) {
 	var scale, low [16]float32
 	var topScale, topLow float32
@@ -44,8 +42,7 @@ func (g *groups) fit(x []float32, top, most float32) {
 	}
 }
 
-// fitSigned does the same for types without minimums: codes reach from -top to top-1, and scales
-// from -most to most-1.
+// fitSigned, without minimums, chooses codes from -top to top-1 and scales from -most to most-1.
 func (g *groups) fitSigned(x []float32, top, most float32) {
 	var scale [16]float32
 	n := KBlock / g.size
@@ -59,7 +56,6 @@ func (g *groups) fitSigned(x []float32, top, most float32) {
 	}
 }
 
-// codes rounds the values of group i to codes.
 func (g *groups) codes(x []float32, i int, least, top float32) {
 	inv := inverse(g.d * float32(g.s[i]))
 	low := g.dmin * float32(g.m[i])
@@ -68,7 +64,6 @@ func (g *groups) codes(x []float32, i int, least, top float32) {
 	}
 }
 
-// storable returns x rounded to a half.
 func storable(x float32) float32 { return F16ToF32(F32ToF16(x)) }
 
 // Q2_K: 16 bytes (scale | minimum<<4) of groups of 16, 64 bytes of codes, half d, half dmin. Byte l of
@@ -93,7 +88,6 @@ func encodeQ2K(b []byte, x []float32) {
 	putHalf(b[82:], g.dmin)
 }
 
-// getCrumbs reads codes of two bits.
 func getCrumbs(g *groups, b []byte) {
 	for i := range g.q {
 		g.q[i] = int8(b[i/128*32+i%32] >> (i % 128 / 32 * 2) & 3)

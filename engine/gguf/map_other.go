@@ -7,7 +7,6 @@ import (
 	"os"
 )
 
-// mapBytes reads the file into memory, since there is no mmap.
 func mapBytes(f *os.File, size int) ([]byte, error) {
 	data := make([]byte, size)
 	if _, err := io.ReadFull(f, data); err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Limits of a file. They are far above any real model, and bound the memory that a hostile header can cost.
+// Bounds of the memory that a hostile header costs.
 const (
 	maxKeys    = 1 << 16
 	maxTensors = 1 << 18
@@ -24,15 +24,14 @@ const (
 
 const magic = "GGUF"
 
-// parser reads the bytes of a file from front to back. pos never passes len(data). After the first failure its methods
-// return zero.
+// parser reads from front to back. After the first failure its methods return zero.
 type parser struct {
 	data []byte
 	pos  int
 	err  error
 }
 
-// fail records an error that names the offset of the wrong bytes.
+// fail names the offset of the wrong bytes.
 func (p *parser) fail(at int, format string, args ...any) {
 	if p.err == nil {
 		p.err = fmt.Errorf("byte %d: %s", at, fmt.Sprintf(format, args...))
@@ -41,7 +40,7 @@ func (p *parser) fail(at int, format string, args ...any) {
 
 func (p *parser) left() int { return len(p.data) - p.pos }
 
-// take returns the next n bytes, nil after a failure.
+// take returns nil after a failure.
 func (p *parser) take(n int, what string) []byte {
 	if n < 0 || n > p.left() {
 		p.fail(p.pos, "%s needs %d bytes and the file has %d left: truncated or damaged", what, n, p.left())
@@ -68,7 +67,7 @@ func (p *parser) uint64(what string) uint64 {
 	return 0
 }
 
-// count reads a number of things, each at least size bytes long.
+// count reads a number of things of at least size bytes each.
 func (p *parser) count(size, limit int, what string) int {
 	at := p.pos
 	n := p.uint64("number of " + what)
@@ -84,7 +83,6 @@ func (p *parser) count(size, limit int, what string) int {
 	return int(n)
 }
 
-// bytes reads a string: its length, then that many bytes.
 func (p *parser) bytes(what string) []byte {
 	at := p.pos
 	n := p.uint64("length of " + what)
@@ -117,7 +115,7 @@ func (p *parser) file() (*File, error) {
 
 func (p *parser) header(f *File) (tensors, keys int) {
 	if m := p.take(len(magic), "magic"); m != nil && string(m) != magic {
-		p.fail(0, "it does not begin with %q: this is not a GGUF file", magic) // how it begins is told to nobody
+		p.fail(0, "it does not begin with %q: this is not a GGUF file", magic)
 	}
 	v := p.uint32("version")
 	switch {
@@ -127,7 +125,6 @@ func (p *parser) header(f *File) (tensors, keys int) {
 	default:
 		p.fail(4, "version is %d, want 2 or 3: convert the model with a current converter", v)
 	}
-	f.version = int(v)
 	at := p.pos
 	n := p.uint64("number of tensors")
 	keys = p.count(minKeyBytes, maxKeys, "metadata keys")
@@ -154,7 +151,6 @@ func (p *parser) metadata(f *File, n int) {
 	}
 }
 
-// alignment returns the boundary on which tensor data begins.
 func (f *File) alignment() (int, error) {
 	if _, ok := f.values[keyAlignment]; !ok {
 		return defaultAlign, nil
@@ -193,7 +189,7 @@ func (p *parser) tensorHeads(f *File, n, align int) {
 	f.weights = start
 	total := 0
 	for i, pl := range places {
-		// Both terms are at most len(data), which an int holds, but their sum may not fit.
+		// Both terms are at most len(data), but their sum may not fit in an int.
 		if room := len(p.data) - pl.offset - start; room < 0 || pl.size > room {
 			p.fail(pl.head, "tensor %q: %d bytes at data offset %d (file offset %d) end beyond the file of %d bytes: truncated or damaged",
 				f.tensors[i].Name, pl.size, pl.offset, start+pl.offset, len(p.data))
@@ -209,7 +205,6 @@ func (p *parser) tensorHeads(f *File, n, align int) {
 	}
 }
 
-// tensorHead reads one entry of the tensor table.
 func (p *parser) tensorHead(i int) (t Tensor, offset uint64, size int) {
 	at := p.pos
 	name := p.bytes(fmt.Sprintf("name of tensor %d", i))

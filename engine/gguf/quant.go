@@ -6,9 +6,8 @@ import (
 	"math"
 )
 
-// Blocks of 32 values. The order of bits and bytes is ggml's (ggml-common.h, the block_q*
-// structures). Values 0…15 lie in the low halves of the 16 bytes of nibbles, 16…31 in the high
-// ones; the fifth bits of Q5 types are one little-endian word, bit j for value j.
+// Blocks of 32 values, in ggml's order (ggml-common.h, the block_q* structures). Values 0…15 lie in the low halves of
+// the nibbles' bytes, 16…31 in the high ones; fifth bits are one little-endian word, bit j for value j.
 //
 //	Q4_0  half d,         16 bytes of nibbles q     x = d·(q-8)
 //	Q4_1  half d, half m, 16 bytes of nibbles q     x = d·q + m
@@ -17,10 +16,10 @@ import (
 //	Q8_0  half d,         32 signed bytes q         x = d·q
 const smallBlock = 32
 
-// nibbleType describes the first four types.
+// nibbleType is one of the first four types.
 type nibbleType struct {
-	high bool  // with fifth bits
-	min  bool  // with a minimum
+	high bool  // has fifth bits
+	min  bool  // has a minimum
 	zero int32 // subtracted from q
 }
 
@@ -32,7 +31,6 @@ func half(b []byte) float32 { return F16ToF32(binary.LittleEndian.Uint16(b)) }
 
 func putHalf(b []byte, x float32) { binary.LittleEndian.PutUint16(b, F32ToF16(x)) }
 
-// parts splits a block into header, fifth bits (nil if there are none) and nibbles.
 func (n nibbleType) parts(b []byte) (head, high, low []byte) {
 	at := 2
 	if n.min {
@@ -65,7 +63,7 @@ func (n nibbleType) decode(out []float32, block []byte) {
 	}
 }
 
-// encode chooses d so that the largest value, or the range, uses all codes.
+// encode's d makes the largest value, or the range, use all codes.
 func (n nibbleType) encode(block []byte, x []float32) {
 	head, high, low := n.parts(block)
 	top := float32(15)
@@ -93,7 +91,6 @@ func (n nibbleType) encode(block []byte, x []float32) {
 	}
 }
 
-// extreme returns the value with the largest magnitude.
 func extreme(x []float32) float32 {
 	var e, top float32
 	for _, v := range x {
@@ -139,13 +136,12 @@ func encodeQ8(block []byte, x []float32) {
 	}
 }
 
-// codec decodes and encodes one block.
+// codec is for one block.
 type codec struct {
 	decode func(out []float32, block []byte)
 	encode func(block []byte, x []float32) // block is all zeros
 }
 
-// codecs has the types with blocks that this package can decode and write.
 var codecs = map[Type]codec{
 	Q4_0: nibbleCodec(Q4_0), Q4_1: nibbleCodec(Q4_1), Q5_0: nibbleCodec(Q5_0), Q5_1: nibbleCodec(Q5_1),
 	Q8_0: {decodeQ8, encodeQ8},
@@ -159,15 +155,14 @@ func nibbleCodec(t Type) codec {
 	return codec{n.decode, n.encode}
 }
 
-// Decodable reports whether Floats and Decode support the type.
+// Decodable reports whether Decode and Encode support the type.
 func (t Type) Decodable() bool {
 	_, ok := codecs[t]
 	return ok || t == F32 || t == F16 || t == BF16
 }
 
-// Decode writes the len(out) values of src, which has type t, to out. len(out) is a multiple of
-// t.Block(), and src is as long as RowBytes says. Any bytes decode to some numbers, among them NaN and
-// infinity if a scale is one. The error says that t is not decodable or that the lengths do not fit.
+// Decode writes the values of src to out. Any bytes decode to some numbers, also NaN and infinity. It fails if t is not
+// Decodable, or len(src) not RowBytes(len(out)).
 func Decode(t Type, out []float32, src []byte) error {
 	size, err := t.RowBytes(len(out))
 	switch {
@@ -205,9 +200,7 @@ func Decode(t Type, out []float32, src []byte) error {
 
 const decodable = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4"
 
-// Encode encodes values in any type that Decode supports. x is whole rows: a
-// multiple of t.Block() values. It quantises by each block's range, without
-// the searches by which llama-quantize loses less.
+// Encode encodes whole rows in any Decodable type, by each block's range; llama-quantize loses less.
 func Encode(t Type, x []float32) ([]byte, error) {
 	size, err := t.RowBytes(len(x))
 	if err != nil {
@@ -241,8 +234,7 @@ func Encode(t Type, x []float32) ([]byte, error) {
 	return out, nil
 }
 
-// Floats decodes the tensor's values into a new slice. Types that are not Decodable are
-// refused.
+// Floats decodes the values into a new slice.
 func (t Tensor) Floats() ([]float32, error) {
 	out := make([]float32, t.Len())
 	if err := Decode(t.Type, out, t.Data); err != nil {

@@ -2,11 +2,10 @@ package gguf
 
 import "fmt"
 
-// Type is the number format of a tensor, with ggml's numbering.
+// Type is a tensor's number format, with ggml's numbering.
 type Type uint32
 
-// The formats that can be decoded and written. The others are known by name and size
-// only. Blocks are described where they are decoded, in quant.go, kquant.go and iquant.go.
+// The formats that can be decoded and written.
 //
 //nolint:staticcheck // the names are ggml's own
 const (
@@ -29,13 +28,13 @@ const (
 	MXFP4  Type = 39 // blocks of 32, 17 bytes: a power of two, floats of 4 bits
 )
 
-// Block shapes: values in a block, bytes of a block.
+// Values in a block, bytes of a block.
 //
 //nolint:staticcheck // the names are ggml's own
 const (
 	Q8Block = 32
 	Q8Bytes = 34
-	KBlock  = 256 // of all types Q2_K … Q6_K
+	KBlock  = 256 // of Q2_K … Q6_K
 
 	Q4_0Bytes = 18
 	Q4_1Bytes = 20
@@ -48,15 +47,14 @@ const (
 	Q6_KBytes = 210
 )
 
-// layout is the size of values in memory: bytes per block of values.
+// layout is bytes per block of values.
 type layout struct {
 	name   string
 	values int
 	bytes  int
 }
 
-// layouts follows ggml's type table (ggml.c, type_traits). Numbers that ggml
-// has withdrawn are absent and refused.
+// layouts is ggml's type table (ggml.c, type_traits), without withdrawn numbers.
 var layouts = map[Type]layout{
 	F32: {"F32", 1, 4}, F16: {"F16", 1, 2}, Q8_0: {"Q8_0", Q8Block, Q8Bytes}, BF16: {"BF16", 1, 2},
 	Q4_0: {"Q4_0", 32, Q4_0Bytes}, Q4_1: {"Q4_1", 32, Q4_1Bytes}, Q5_0: {"Q5_0", 32, Q5_0Bytes}, Q5_1: {"Q5_1", 32, Q5_1Bytes},
@@ -68,7 +66,7 @@ var layouts = map[Type]layout{
 	29: {"IQ1_M", 256, 56}, 34: {"TQ1_0", 256, 54}, 35: {"TQ2_0", 256, 66}, MXFP4: {"MXFP4", 32, 17},
 }
 
-// String is ggml's name of the type, or "type N" for an unknown one.
+// String returns ggml's name, or "type N".
 func (t Type) String() string {
 	if l, ok := layouts[t]; ok {
 		return l.name
@@ -76,12 +74,10 @@ func (t Type) String() string {
 	return fmt.Sprintf("type %d", uint32(t))
 }
 
-// Block returns the number of values in a block: 1 for types without blocks, 0 for unknown
-// types. A row is a whole number of blocks.
+// Block returns the number of values in a block: 1 without blocks, 0 for unknown types.
 func (t Type) Block() int { return layouts[t].values }
 
-// RowBytes returns the size of n consecutive values. The error says why n values
-// cannot be stored in this type.
+// RowBytes returns the size of n values, a whole number of blocks.
 func (t Type) RowBytes(n int) (int, error) {
 	l, ok := layouts[t]
 	if !ok {
@@ -99,11 +95,8 @@ func (t Type) RowBytes(n int) (int, error) {
 
 const maxInt = int(^uint(0) >> 1)
 
-// Tensor is one named array in a file. Dims are in GGUF's order: Dims[0] is the
-// row length, the dimension whose values are neighbours in memory; a weight
-// matrix that maps n inputs to m outputs has Dims [n, m]. Data is the file's own
-// memory: read only, little endian, and valid until the File closes. If the file is
-// mapped, Data has the file's alignment (32 by default).
+// Tensor is an array in a file. Dims[0] is the row length; a matrix of n inputs to m outputs has Dims [n, m]. Data is
+// the file's memory: read only, little endian, valid until Close, aligned as the file if mapped.
 type Tensor struct {
 	Name string
 	Dims []int
@@ -120,8 +113,7 @@ func (t Tensor) Len() int {
 	return n
 }
 
-// tensorBytes checks dims and returns the size of a tensor. It refuses sizes that
-// overflow, in any order of the factors.
+// tensorBytes refuses sizes that overflow.
 func tensorBytes(t Type, dims []int) (int, error) {
 	if len(dims) == 0 || len(dims) > maxDims {
 		return 0, fmt.Errorf("a tensor has 1 to %d dimensions, not %d", maxDims, len(dims))

@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// Kind is the type of a metadata value, with the format's numbering.
+// Kind is a metadata value's type, with the format's numbering.
 type Kind uint32
 
-// The kinds of metadata values.
 const (
 	KindUint8   Kind = 0
 	KindInt8    Kind = 1
@@ -29,7 +28,7 @@ const (
 
 var kindNames = strings.Fields(`uint8 int8 uint16 int16 uint32 int32 float32 bool string array uint64 int64 float64`)
 
-// String returns the kind's name in the format's description.
+// String returns the format's name of the kind.
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
@@ -37,7 +36,6 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint32(k))
 }
 
-// size returns the number of bytes of a scalar; 0 for strings, arrays and unknown kinds.
 func (k Kind) size() int {
 	switch k {
 	case KindUint8, KindInt8, KindBool:
@@ -53,15 +51,13 @@ func (k Kind) size() int {
 	}
 }
 
-// value is the position of a metadata value. It is decoded on demand. lo:hi covers a
-// scalar's or string's bytes, or all elements of an array.
+// value is at lo:hi, a scalar's or string's bytes, or all elements.
 type value struct {
-	kind, elem Kind // elem: of an array
+	kind, elem Kind // of an array
 	count      int  // of an array
 	lo, hi     int
 }
 
-// value reads one value and checks that it is complete.
 func (p *parser) value(key string) value {
 	what := fmt.Sprintf("metadata key %q", key)
 	v := value{kind: Kind(p.uint32("kind of " + what))}
@@ -108,14 +104,13 @@ func (p *parser) array(what string, depth int) value {
 	return v
 }
 
-// elements reads strings or inner arrays.
 func (p *parser) elements(v value, what string, depth int) {
 	for i := 0; i < v.count && p.err == nil; i++ {
 		if v.elem == KindArray {
 			p.array(what, depth+1)
 			continue
 		}
-		// The common case, a vocabulary of 150,000 tokens: no message is built unless it is needed.
+		// No message is built for a large vocabulary.
 		if p.left() >= 8 {
 			if n := binary.LittleEndian.Uint64(p.data[p.pos:]); n <= uint64(p.left()-8) {
 				p.pos += 8 + int(n)
@@ -126,18 +121,16 @@ func (p *parser) elements(v value, what string, depth int) {
 	}
 }
 
-// Keys lists the metadata keys in file order. The caller must not change the slice.
+// Keys returns all in file order. The caller must not change the slice.
 func (f *File) Keys() []string { return f.keys }
 
-// Kind returns the kind of a value. For an array elem is the kind of its elements and
-// count their number. ok is false if the file has no such key.
+// Kind returns a value's kind, and an array's elements' kind and number.
 func (f *File) Kind(key string) (kind, elem Kind, count int, ok bool) {
 	v, ok := f.values[key]
 	return v.kind, v.elem, v.count, ok
 }
 
-// String reads a string. ok is false if the key is absent or of another
-// kind; this holds for all typed readers.
+// String reads a string. ok is false if the key is absent or of another kind, as for all readers.
 func (f *File) String(key string) (s string, ok bool) {
 	v, ok := f.values[key]
 	if !ok || v.kind != KindString {
@@ -146,7 +139,7 @@ func (f *File) String(key string) (s string, ok bool) {
 	return string(f.data[v.lo:v.hi]), true
 }
 
-// Uint reads an integer of any width. Negative ones count as absent.
+// Uint reads an integer of any width; negative ones count as absent.
 func (f *File) Uint(key string) (uint64, bool) {
 	v, ok := f.values[key]
 	if !ok {
@@ -168,7 +161,7 @@ func (f *File) Float(key string) (float64, bool) {
 	return float(v.kind, f.data[v.lo:v.hi])
 }
 
-// Bool reads a bool: any byte but 0 is true.
+// Bool reads a bool.
 func (f *File) Bool(key string) (b, ok bool) {
 	v, ok := f.values[key]
 	if !ok || v.kind != KindBool {
@@ -177,7 +170,7 @@ func (f *File) Bool(key string) (b, ok bool) {
 	return f.data[v.lo] != 0, true
 }
 
-// Strings reads an array of strings. All share one copy of the array's bytes.
+// Strings reads strings, which share one copy of their bytes.
 func (f *File) Strings(key string) ([]string, bool) {
 	v, ok := f.values[key]
 	if !ok || v.kind != KindArray || v.elem != KindString {
@@ -194,8 +187,7 @@ func (f *File) Strings(key string) ([]string, bool) {
 	return out, true
 }
 
-// Ints reads an array of integers of any width; ok is false when one does not fit
-// in an int32.
+// Ints reads integers of any width; ok is false if one does not fit in an int32.
 func (f *File) Ints(key string) ([]int32, bool) {
 	v, ok := f.values[key]
 	if !ok || v.kind != KindArray || v.elem.size() == 0 {
@@ -241,7 +233,7 @@ func (f *File) Bools(key string) ([]bool, bool) {
 	return out, true
 }
 
-// integer decodes a scalar; a signed one is returned as its 64-bit two's complement.
+// integer returns a signed scalar as its 64-bit two's complement.
 func integer(k Kind, b []byte) (n uint64, signed, ok bool) {
 	switch k {
 	case KindUint8:

@@ -8,9 +8,7 @@ import (
 	"io"
 )
 
-// Writer makes a GGUF version 3 file: set the metadata, add the tensors, Flush.
-// Keys and tensors appear in the order of the calls. Nothing reaches the underlying
-// writer before Flush. Errors are kept and returned by Flush. A Writer
+// Writer makes a GGUF version 3 file: set metadata, add tensors, Flush, which returns the first error of all. It
 // belongs to one goroutine.
 type Writer struct {
 	dst     io.Writer
@@ -30,7 +28,7 @@ type pending struct {
 	write func(io.Writer) error
 }
 
-// NewWriter makes a Writer that writes to w on Flush.
+// NewWriter writes to w on Flush only.
 func NewWriter(w io.Writer) *Writer {
 	return &Writer{dst: w, keys: map[string]bool{}, names: map[string]bool{}, align: defaultAlign}
 }
@@ -69,8 +67,7 @@ func (w *Writer) SetString(key, v string) {
 	w.meta = appendString(w.meta, v)
 }
 
-// SetUint32 sets an unsigned integer. Setting general.alignment also moves the
-// tensors.
+// SetUint32 sets an integer. general.alignment also moves the tensors.
 func (w *Writer) SetUint32(key string, v uint32) {
 	w.key(key, KindUint32)
 	w.put(v)
@@ -83,9 +80,9 @@ func (w *Writer) SetUint32(key string, v uint32) {
 	}
 }
 
-// put appends numbers, bools or slices of them.
+// put takes numbers, bools or slices of them.
 func (w *Writer) put(v any) {
-	w.meta, _ = binary.Append(w.meta, binary.LittleEndian, v) // fails for other types only
+	w.meta, _ = binary.Append(w.meta, binary.LittleEndian, v)
 }
 
 // SetFloat32 sets a float.
@@ -126,7 +123,7 @@ func (w *Writer) SetFloats(key string, v []float32) {
 	w.put(v)
 }
 
-// Copy sets a key to the value that it has in f, of whatever kind.
+// Copy sets a key to f's value.
 func (w *Writer) Copy(f *File, key string) {
 	v, ok := f.values[key]
 	if !ok {
@@ -147,8 +144,7 @@ func (w *Writer) Copy(f *File, key string) {
 	}
 }
 
-// AddTensor adds a tensor whose bytes are already encoded; see Encode. dims are in
-// GGUF's order, the row length first. data is kept, not copied, until Flush.
+// AddTensor adds a tensor from encoded bytes, which it keeps until Flush. dims[0] is the row length.
 func (w *Writer) AddTensor(name string, dims []int, t Type, data []byte) {
 	size, err := tensorBytes(t, dims)
 	if err == nil && size != len(data) {
@@ -161,9 +157,7 @@ func (w *Writer) AddTensor(name string, dims []int, t Type, data []byte) {
 	})
 }
 
-// AddTensorFunc adds a tensor whose bytes write produces during Flush, so that a large
-// model need not be in memory at once. write must produce exactly as many bytes as
-// dims and t require.
+// AddTensorFunc adds a tensor whose bytes write writes during Flush.
 func (w *Writer) AddTensorFunc(name string, dims []int, t Type, write func(io.Writer) error) {
 	size, err := tensorBytes(t, dims)
 	switch {
@@ -179,8 +173,7 @@ func (w *Writer) AddTensorFunc(name string, dims []int, t Type, write func(io.Wr
 	}
 }
 
-// Flush writes the file. It returns the first error of any earlier call. The Writer
-// must not be used afterwards.
+// Flush writes the file, and must be the last call.
 func (w *Writer) Flush() error {
 	if w.err != nil {
 		return fmt.Errorf("write gguf: %w", w.err)

@@ -16,27 +16,25 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// known is the suffix of files that cache the digest of a model's file.
 const known = ".digest"
 
-// settle is the minimum age of a file's last change at which a further change is sure to get another time.
+// settle is when a further change of a file surely has another time.
 const settle = 2 * time.Second
 
-// digestFile is the contents of a cached digest.
 type digestFile struct {
 	Identity string `json:"identity"`
 	Digest   string `json:"digest"`
 }
 
-// Model is the file of a model, or its several files, as they were at one moment.
+// Model is a model's file, or files, as they were at one moment.
 type Model struct {
 	paths    []string
 	dir      string
 	identity string
-	changed  time.Time // last known change
+	changed  time.Time // last
 }
 
-// OpenModel identifies a model's files by the name of one. dir is where their digest is cached: the Dir of a [Config].
+// OpenModel identifies a model's files by the name of one. dir is a [Config]'s.
 func OpenModel(path, dir string) (*Model, error) {
 	m := &Model{paths: ggufname.Parts(path), dir: dir}
 	var err error
@@ -46,7 +44,6 @@ func OpenModel(path, dir string) (*Model, error) {
 	return m, nil
 }
 
-// identify returns what identifies all files, and the time of the last change.
 func (m *Model) identify() (id string, changed time.Time, err error) {
 	ids := make([]string, len(m.paths))
 	for i, p := range m.paths {
@@ -61,13 +58,13 @@ func (m *Model) identify() (id string, changed time.Time, err error) {
 	return strings.Join(ids, "\n"), changed, nil
 }
 
-// Same reports whether the files are unchanged since OpenModel.
+// Same reports whether the files are unchanged.
 func (m *Model) Same() bool {
 	id, _, err := m.identify()
 	return err == nil && id == m.identity
 }
 
-// Known returns the SHA-256 of the files, one after another, if it is cached.
+// Known returns the files' SHA-256, if cached.
 func (m *Model) Known() (sum [32]byte, ok bool) {
 	b, err := os.ReadFile(m.memory())
 	if err != nil {
@@ -82,17 +79,16 @@ func (m *Model) Known() (sum [32]byte, ok bool) {
 		return sum, false
 	}
 	now := time.Now()
-	_ = os.Chtimes(m.memory(), now, now) // else the age limit removes it, and the digest must be computed again
+	_ = os.Chtimes(m.memory(), now, now) // or the age limit removes it
 	return [32]byte(raw), true
 }
 
-// memory returns the path of the cached digest.
 func (m *Model) memory() string {
 	name := sha256.Sum256([]byte(m.paths[0]))
 	return filepath.Join(m.dir, folder, hex.EncodeToString(name[:16])+known)
 }
 
-// Digest reads the files, returns their SHA-256 and caches it. It fails if one changes meanwhile.
+// Digest reads the files and caches their SHA-256. It fails if one changes meanwhile.
 func (m *Model) Digest(ctx context.Context) (sum [32]byte, err error) {
 	if wait := settle - time.Since(m.changed); wait > 0 && wait <= settle {
 		t := time.NewTimer(wait)
@@ -113,9 +109,9 @@ func (m *Model) Digest(ctx context.Context) (sum [32]byte, err error) {
 		return sum, errors.New("the model's file was changed since it was loaded")
 	}
 	sum = [32]byte(h.Sum(nil))
-	if _, err := private(m.dir); err == nil { // else the store reports the fault
+	if _, err := private(m.dir); err == nil {
 		if b, err := json.Marshal(digestFile{m.identity, hex.EncodeToString(sum[:])}); err == nil {
-			_ = replace(m.memory(), b) // on failure it is computed again
+			_ = replace(m.memory(), b)
 		}
 	}
 	return sum, nil
@@ -131,8 +127,7 @@ func hashFile(ctx context.Context, h io.Writer, path string) error {
 	return err
 }
 
-// replace writes a file atomically, and replaces a link instead of following it. What a crash leaves is swept with the
-// store's other partial files.
+// replace is atomic, and replaces links.
 func replace(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "*"+partial)
 	if err != nil {
@@ -148,7 +143,6 @@ func replace(path string, b []byte) error {
 	return nil
 }
 
-// cancelled reads until ctx ends.
 type cancelled struct {
 	ctx context.Context //nolint:containedctx // of one call of Digest
 	r   io.Reader

@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/block"
 )
 
-// A file begins with a header, in little endian:
+// A file begins with a header, in little endian, padded to a multiple of align. The blocks follow.
 //
 //	8 bytes   "RSKEEP01"
 //	32 bytes  SHA-256 of the header from here to its end
@@ -26,21 +26,17 @@ import (
 //	8 bytes   where the blocks begin
 //	4 bytes   number of blocks
 //	24 bytes  for each block: its name (16) and the 64-bit xxHash of its contents (8)
-//
-// It is padded to a multiple of align. The blocks follow, one after the other, up to the file's end.
 const (
 	magic = "RSKEEP01"
 	fixed = 8 + 32 + 32 + 8 + 8 + 4
 	each  = 16 + 8
 	align = 4096
-	// batch is the number of blocks written between two checks of the context.
+	// In blocks, between checks of the context.
 	batch = 16
 )
 
-// headerBytes returns the size of a header for n blocks.
 func headerBytes(n int) int64 { return (fixed + each*int64(n) + align - 1) / align * align }
 
-// header returns the header of a file.
 func (s *Store) header(f *file) []byte {
 	out := make([]byte, fixed, headerBytes(len(f.names)))
 	copy(out, magic)
@@ -57,10 +53,10 @@ func (s *Store) header(f *file) []byte {
 	return out
 }
 
-// errUnopened does not mean that a file is bad: the process may have too many open files.
+// errUnopened: the file may be good.
 var errUnopened = errors.New("it can't be opened")
 
-// read reads the header of a file of size bytes, and checks all but the blocks' contents.
+// read checks all but the blocks' contents.
 func (s *Store) read(path string, size int64) (*file, error) {
 	r, err := os.Open(path)
 	if err != nil {
@@ -78,7 +74,7 @@ func (s *Store) read(path string, size int64) (*file, error) {
 		return nil, errors.New("it is of another model")
 	}
 	n, at := int64(binary.LittleEndian.Uint32(head[88:])), int64(binary.LittleEndian.Uint64(head[80:]))
-	// The size bounds n, which bounds the memory allocated below.
+	// The size bounds n, and n the memory below.
 	if b := int64(binary.LittleEndian.Uint64(head[72:])); b != s.cfg.BlockBytes || n > size/b || at < headerBytes(int(n)) || at != size-n*b {
 		return nil, fmt.Errorf("it has %d bytes, and is to have %d blocks of %d from %d on: it was cut, or written by another version", size, n, b, at)
 	}
@@ -99,23 +95,21 @@ func (s *Store) read(path string, size int64) (*file, error) {
 	return f, nil
 }
 
-// Write writes the blocks with these numbers (indices into Save's names) to a file, one after the other from offset
-// on, and returns their checksums.
+// Write writes the blocks of these indices into Save's names to a file from offset on, and returns their checksums.
 type Write func(path string, offset int64, numbers []int) (sums []uint64, err error)
 
-// Save makes sure that blocks are in files: as many of the first as the limit allows. It writes those that are in no
-// file to a new one, until ctx ends, and returns how many. The error comes from the disk or from write; then there is
-// no new file.
+// Save writes blocks that are in no file to a new one, the first ones within the limit, until ctx ends. It returns how
+// many. If the disk or write fails, there is no new file.
 func (s *Store) Save(ctx context.Context, names []block.Hash, write Write) (int, error) {
 	names = names[:min(int64(len(names)), s.cfg.Limit/s.cfg.BlockBytes)]
-	_ = os.Mkdir(s.dir, 0o700) // a user may remove the folder to delete old conversations; new ones are still kept
+	_ = os.Mkdir(s.dir, 0o700) // a user may remove the folder to delete conversations
 	if !s.alone() {
 		s.stats.Failed++
 		return 0, fmt.Errorf("keep %d blocks in %s: it is gone, or not its owner's alone any more", len(names), s.dir)
 	}
 	s.sweep(0, nil)
 	var numbers []int
-	stay := map[string]bool{} // files with blocks of this call are not removed for it
+	stay := map[string]bool{} // not removed for this call
 	for i, n := range names {
 		if p, ok := s.index[n]; ok {
 			stay[p.name] = true
@@ -142,10 +136,8 @@ func (s *Store) Save(ctx context.Context, names []block.Hash, write Write) (int,
 	return n, nil
 }
 
-// fileBytes returns the size of a file with n blocks.
 func (s *Store) fileBytes(n int) int64 { return headerBytes(n) + int64(n)*s.cfg.BlockBytes }
 
-// save writes a file with the blocks of these numbers.
 func (s *Store) save(ctx context.Context, names []block.Hash, numbers []int, write Write) (int, error) {
 	var id [8]byte
 	if _, err := rand.Read(id[:]); err != nil {

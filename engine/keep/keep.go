@@ -1,31 +1,25 @@
-// Package keep stores blocks of a KV cache in a folder of files, for the time when no process has them in memory.
+// Package keep stores blocks of a KV cache in a folder of files.
 //
 // The life of a file:
 //
-//  1. [Store.Save] creates it with a temporary name and permissions 0600, calls a function that writes the blocks'
-//     contents, and then writes a header: the model's key, and the name and checksum of each block. Then it renames
-//     the file, which is never changed again.
-//  2. [Open] reads the headers of the files with the model's key. It removes a file whose length or header is not as
-//     written.
-//  3. [Store.Find] returns where the blocks of a prompt are. The reader compares the checksums; it removes a file
-//     with a wrong block by [Store.Drop].
-//  4. If all files, of any model, exceed the limit, the least recently used one is removed first. A file is also
-//     removed when it has not been used for longer than the age.
+//  1. [Store.Save] has a new file's blocks written, adds a header (the model's key, the name and checksum of each
+//     block), and renames it. It never changes again.
+//  2. [Open] reads the headers of the files with the model's key, and removes damaged ones.
+//  3. [Store.Find] returns where a prompt's blocks are. The reader compares checksums, and drops a file with a
+//     wrong block by [Store.Drop].
+//  4. If all files exceed the limit, the least recently used one is removed; also one unused for longer than the
+//     age.
 //
-// The same folder caches the digest of a model's file, which takes long to compute ([Model]).
+// The folder also caches the digest of a model's file ([Model]).
 //
-// A block is found by its name: half a SHA-256 over all tokens up to its end, the adapter and the salt (package
-// block). So no client finds blocks computed for another. The caller chooses the key; it must cover everything that
-// decides what a model computes. This package does not know tokens.
+// Blocks have names of package block: no client finds those of another. The key must cover everything that decides what
+// a model computes.
 //
-// The files hold what clients wrote, readable by a model, so only the owner may open the folder. While others can open
-// it, nothing in it is read or written. If it was removed, the next [Store.Save] creates it again, but not its parent.
-// A file that others can read or write is removed; links are not followed. The checksums detect disk errors. They are
-// no signature: anyone who can write the folder can change answers.
+// The files hold what clients wrote: while others than the owner can open the folder, nothing in it is read or written.
+// A file that others can read or write is removed, and links are not followed. Checksums detect disk errors, not
+// forgery.
 //
-// Several processes may share one folder. A file that another process removed counts as absent.
-//
-// It never fails a request. Each fault is logged and counted in [Stats], and the lost blocks are computed again. A
+// Several processes may share a folder. Faults are logged and counted in [Stats]: the blocks are computed again. A
 // Store belongs to one goroutine.
 package keep
 
@@ -47,38 +41,36 @@ import (
 
 // Config configures a Store.
 type Config struct {
-	// Dir is the parent folder. The files are in its subfolder "conversations", which is created and must be
-	// accessible to the owner only.
+	// Dir is the parent of the folder "conversations", which only the owner may open.
 	Dir string
-	// Limit is the most bytes of all files together.
+	// Limit is the most bytes of all files.
 	Limit int64
 	// Age is how long an unused file lives; 0: forever.
 	Age time.Duration
-	// Key identifies the model; it must differ for anything that computes other contents.
+	// Key covers what decides a block's contents.
 	Key [32]byte
-	// BlockBytes is the size of one block's contents.
+	// BlockBytes is the size of a block.
 	BlockBytes int64
-	// Log gets faults of files; nil discards them.
+	// Log may be nil.
 	Log *slog.Logger
 }
 
-// Names of files.
 const (
 	folder  = "conversations"
 	suffix  = ".kv"
 	partial = suffix + ".tmp"
-	// strayAge is the age at which an unfinished file counts as abandoned.
+	// strayAge is when an unfinished file counts as abandoned.
 	strayAge = time.Hour
-	// fresh is how far the recorded time of a file's last use may lag.
+	// fresh is how far the recorded time of a last use may lag.
 	fresh = time.Minute
 )
 
-// Stats holds counters since Open, except Blocks.
+// Stats counts since Open, except Blocks.
 type Stats struct {
-	Blocks  int // blocks in files that can be found
+	Blocks  int // in files
 	Saved   int // blocks written
-	Refused int // files that were corrupt, or could not be read
-	Failed  int // files that could not be written
+	Refused int // files that were corrupt or unreadable
+	Failed  int // files that were not written
 }
 
 // Store is the files of one model.
@@ -92,22 +84,20 @@ type Store struct {
 	shared bool // the folder is gone, or others can open it
 }
 
-// file is an indexed file.
 type file struct {
 	names []block.Hash
 	sums  []uint64
-	at    int64     // offset of the first block
-	used  time.Time // according to the file system
+	at    int64     // of the first block
+	used  time.Time // as the file system has it
 }
 
-// place is a block in a file.
 type place struct {
 	file *file
 	name string
 	i    int
 }
 
-// Open indexes the model's files. It fails if the folder can't be created, or if others can open it.
+// Open indexes the model's files. It fails if the folder can't be created, or others can open it.
 func Open(cfg Config) (*Store, error) {
 	if cfg.BlockBytes <= 0 || cfg.Limit <= 0 {
 		return nil, fmt.Errorf("keep conversations in %s: blocks of %d bytes and a limit of %d: want both above 0", cfg.Dir, cfg.BlockBytes, cfg.Limit)
@@ -129,7 +119,6 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// private creates the folder of the files.
 func private(parent string) (string, error) {
 	dir := filepath.Join(parent, folder)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -145,16 +134,14 @@ func private(parent string) (string, error) {
 	return dir, nil
 }
 
-// entry is a file of the folder, of any model.
 type entry struct {
 	name  string
 	bytes int64
 	used  time.Time
-	mine  bool // nobody else can read or write it
+	mine  bool // nobody else can open it
 }
 
-// alone reports whether the folder still belongs to its owner only, and logs a change once. Otherwise nothing in it is
-// used or written.
+// alone reports whether only the owner can open the folder.
 func (s *Store) alone() bool {
 	st, err := os.Lstat(s.dir)
 	is := err == nil && st.IsDir() && mine(st)
@@ -165,7 +152,6 @@ func (s *Store) alone() bool {
 	return is
 }
 
-// list returns the folder's files, least recently used first.
 func (s *Store) list() []entry {
 	if !s.alone() {
 		return nil
@@ -185,8 +171,8 @@ func (s *Store) list() []entry {
 	return files
 }
 
-// sweep removes files that are too old or unfinished. Then it removes the least recently used ones, except those in
-// stay, until room bytes are free. It drops files that are gone from the index. It returns the free bytes.
+// sweep removes old and unfinished files, then the least recently used ones but stay, until room bytes are free. It
+// returns the free bytes.
 func (s *Store) sweep(room int64, stay map[string]bool) int64 {
 	now := time.Now()
 	var total int64
@@ -222,7 +208,6 @@ func (s *Store) sweep(room int64, stay map[string]bool) int64 {
 	return s.cfg.Limit - total
 }
 
-// forget removes a file from the index.
 func (s *Store) forget(name string) {
 	f := s.files[name]
 	if f == nil {
@@ -243,7 +228,7 @@ func (s *Store) remove(name string) {
 	}
 }
 
-// take indexes a file. It removes a corrupt file, but not one that can't be opened now: that may be intact.
+// take indexes a file. It removes a corrupt one, but not one that can't be opened now.
 func (s *Store) take(e entry) {
 	if !e.mine {
 		s.Drop(filepath.Join(s.dir, e.name), errors.New("others can read or write it"))
@@ -270,7 +255,7 @@ func (s *Store) add(name string, f *file) {
 	}
 }
 
-// Refresh indexes files that other processes have written since.
+// Refresh indexes files that other processes have written.
 func (s *Store) Refresh() {
 	for _, f := range s.list() {
 		if s.files[f.name] == nil && strings.HasPrefix(f.name, s.prefix) && strings.HasSuffix(f.name, suffix) {
@@ -279,14 +264,14 @@ func (s *Store) Refresh() {
 	}
 }
 
-// Run is a run of consecutive blocks in a file.
+// Run is consecutive blocks in a file.
 type Run struct {
 	Path   string
 	Offset int64
-	Sums   []uint64 // one a block
+	Sums   []uint64 // one per block
 }
 
-// Find returns where the named blocks are, up to the first one that is in no file.
+// Find returns where the blocks are, up to the first in no file.
 func (s *Store) Find(names []block.Hash) (runs []Run) {
 	if len(names) == 0 || s.index[names[0]].file == nil || !s.alone() {
 		return nil
@@ -308,7 +293,6 @@ func (s *Store) Find(names []block.Hash) (runs []Run) {
 	return runs
 }
 
-// use records the use of a file.
 func (s *Store) use(p place) {
 	now := time.Now()
 	if now.Sub(p.file.used) < fresh {
@@ -317,12 +301,11 @@ func (s *Store) use(p place) {
 	s.touch(p.name, now)
 }
 
-// touch sets the time of a file's last use.
 func (s *Store) touch(name string, now time.Time) {
 	if f := s.files[name]; f != nil {
 		f.used = now
 	}
-	_ = os.Chtimes(filepath.Join(s.dir, name), now, now) // on failure the file is removed earlier
+	_ = os.Chtimes(filepath.Join(s.dir, name), now, now)
 }
 
 // Drop removes an unusable file, and logs why.

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// mine returns true: there are no Unix owners, so the operator is responsible for the folder's permissions.
+// mine can't tell: the operator is responsible for permissions.
 func mine(fs.FileInfo) bool { return true }
 
-// identify returns an id that changes with a file's contents, without reading them, and the time of its last change.
+// identify returns an id that changes with a file's contents, and the last change.
 func identify(path string) (id string, changed time.Time, err error) {
 	st, err := os.Stat(path)
 	if err != nil {

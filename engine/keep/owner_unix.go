@@ -12,14 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mine reports whether a file or folder belongs to this process's user, and nobody else can open it.
+// mine reports whether this process's user alone can open a file or folder.
 func mine(st fs.FileInfo) bool {
 	s, ok := st.Sys().(*syscall.Stat_t)
 	return ok && st.Mode().Perm()&0o077 == 0 && int(s.Uid) == os.Geteuid()
 }
 
-// identify returns an id that changes with a file's contents, without reading them, and the time of its last change.
-// It uses mtime and ctime, because a user can set mtime only.
+// identify returns an id that changes with a file's contents, and the last change. Users can set mtime, but not ctime.
 func identify(path string) (id string, changed time.Time, err error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {

@@ -7,26 +7,25 @@ import (
 	"slices"
 )
 
-// architecture describes the differences between families of models. The references for the computation are llama.cpp's
-// graphs (src/models) and the authors' code.
+// The references are llama.cpp's graphs (src/models) and the authors' code.
 type architecture struct {
 	neox     bool     // RoPE pairs are halves of the head
-	qkvBias  bool     // attention projections must have biases
-	qkNorm   presence // heads of queries and keys are normed
-	postNorm bool     // the outputs of attention and feed-forward layer are normed
+	qkvBias  bool     // of attention projections, required
+	qkNorm   presence // of heads of queries and keys
+	postNorm bool     // of the outputs of attention and feed-forward layer
 	fused    bool     // Q, K and V are one tensor
 	fusedUp  bool     // Gate and Up are one tensor
 	factors  bool     // may have rope_factors_long and rope_factors_short
 	windows  bool     // layers may have a sliding window
 	experts  presence
-	shared   bool                     // some layers have no experts, and tokens also have a shared one
-	guesses  bool                     // layers after the last may guess further tokens (multi-token prediction), and are not used
-	biases   bool                     // router, experts and attention's output have biases, and heads have sinks
+	shared   bool                     // some layers have no experts, and tokens may have a shared one
+	guesses  bool                     // layers after the last may guess further tokens; not used
+	biases   bool                     // of router, experts and attention's output; heads have sinks
 	varies   bool                     // heads and widths may differ between layers
-	ffnNorm  string                   // the norm before the feed-forward layer; default ffn_norm
-	encoder  bool                     // as BERT: tokens see all others, and LayerNorm follows each half of a block
-	read     func(*metadata, *Config) // reads metadata beyond the common keys
-	skip     []string                 // prefixes of tensors that text alone does not need
+	ffnNorm  string                   // norm before the feed-forward layer; "": ffn_norm
+	encoder  bool                     // as BERT: LayerNorm follows each half of a block
+	read     func(*metadata, *Config) // metadata beyond the common keys
+	skip     []string                 // prefixes of tensors that text does not need
 }
 
 type presence int
@@ -55,15 +54,13 @@ var architectures = map[string]architecture{
 	"phi3":       {neox: true, fused: true, fusedUp: true, factors: true, windows: true, read: readPhi3},
 }
 
-// Architectures returns the supported architectures by their names in GGUF, where Mistral's and Mixtral's models are
-// llama.
+// Architectures returns GGUF's names of what is supported.
 func Architectures() []string { return slices.Sorted(maps.Keys(architectures)) }
 
-// readLlama: some of Mistral's models have a window in all layers.
+// Some of Mistral's models have a window in all layers.
 func readLlama(m *metadata, c *Config) { c.Window = m.window(c, 0) }
 
-// readQwen35: every fourth layer has attention, the others a gated delta net. The sections of its rotation are for images;
-// in a text all have the same position.
+// Every fourth layer has attention, the others a gated delta net. The rotation's sections are for images.
 func readQwen35(m *metadata, c *Config) {
 	m.trunk(c)
 	c.GlobalEvery = m.size("full_attention_interval", 4)
@@ -72,7 +69,7 @@ func readQwen35(m *metadata, c *Config) {
 	if inner := m.size("ssm.inner_size", 0); inner != c.DeltaHeads*c.DeltaDim || c.DeltaHeads%c.DeltaKeys != 0 {
 		m.fail("%s.ssm.inner_size is %d, with %d heads of width %d on %d heads of keys: want the product, and a multiple", m.arch, inner, c.DeltaHeads, c.DeltaDim, c.DeltaKeys)
 	}
-	const tiled = ".ssm.v_head_reordered" // Ollama's key; llama.cpp's files are always so
+	const tiled = ".ssm.v_head_reordered" // Ollama's; llama.cpp's files are always so
 	if yes, said := m.file.Bool(m.arch + tiled); said && !yes {
 		m.fail("%s%s is false: such models are not supported", m.arch, tiled)
 	}
@@ -87,14 +84,13 @@ func readQwen35(m *metadata, c *Config) {
 	}
 }
 
-// readGemma sets what the whole family shares. The converter already adds the 1 to norm weights that the authors' code
-// adds at run time.
+// The converter adds the 1 to norm weights that the authors' code adds.
 func readGemma(_ *metadata, c *Config) {
 	c.GELU = true
 	c.EmbedScale = float32(math.Sqrt(float64(c.Dim)))
 }
 
-// readGemma2: soft caps, and every other layer has a window.
+// Every other layer has a window.
 func readGemma2(m *metadata, c *Config) {
 	readGemma(m, c)
 	c.Window, c.GlobalEvery = m.window(c, 4096), 2
@@ -103,7 +99,7 @@ func readGemma2(m *metadata, c *Config) {
 	c.largest(46)
 }
 
-// readGemma3: five layers with a window and their own rotation, then one without.
+// Five layers with a window and their own rotation, then one without.
 func readGemma3(m *metadata, c *Config) {
 	readGemma(m, c)
 	c.LogitSoftcap = m.number("final_logit_softcapping", 0)
@@ -115,8 +111,7 @@ func readGemma3(m *metadata, c *Config) {
 	c.largest(62)
 }
 
-// readGemma4: layers with a window have heads of their own shape. The last layers may use the keys and values of earlier
-// ones, and have a wider feed-forward layer.
+// Layers with a window have heads of another shape. The last layers may use earlier keys and values, and be wider.
 func readGemma4(m *metadata, c *Config) {
 	readGemma(m, c)
 	c.AttnScale = 1
@@ -138,7 +133,7 @@ func readGemma4(m *metadata, c *Config) {
 		m.fail("%s.attention.shared_kv_layers is %d of %d: want at least %d layers with keys and values of their own", m.arch, c.SharedKV, c.Layers, c.GlobalEvery)
 		return
 	}
-	if c.Experts > 0 { // beside a feed-forward layer
+	if c.Experts > 0 {
 		c.SharedFFN = m.size("feed_forward_length", 0)
 	}
 	global := c.GlobalEvery - 1
@@ -152,15 +147,14 @@ func readGemma4(m *metadata, c *Config) {
 	}
 }
 
-// largest sets the attention scale of the 27B models of Gemma 2 and 3, which derives from Dim/Heads instead of
-// HeadDim. There is no key for it, so the number of layers decides.
+// largest sets the 27B models' attention scale. There is no key for it but the number of layers.
 func (c *Config) largest(layers int) {
 	if c.Layers == layers {
 		c.AttnScale = float32(1 / math.Sqrt(float64(c.Dim/c.Heads)))
 	}
 }
 
-// readGPTOSS: every other layer has a window, and the same rotation as the others.
+// Every other layer has a window.
 func readGPTOSS(m *metadata, c *Config) {
 	c.Window, c.GlobalEvery = m.window(c, 128), m.pattern(2)
 	c.ClampedGate = true
@@ -169,14 +163,14 @@ func readGPTOSS(m *metadata, c *Config) {
 	}
 }
 
-// readGLM4: models of images and texts rotate other pairs.
+// Models of images and texts rotate other pairs.
 func readGLM4(m *metadata, _ *Config) {
 	if m.has("rope.dimension_sections") {
 		m.fail("%s.rope.dimension_sections is there: models that see images are not supported", m.arch)
 	}
 }
 
-// readGLM4MoE: the first layers have no experts. Experts are chosen by sigmoids, as in DeepSeek V3.
+// The first layers have no experts, which are chosen by sigmoids, as in DeepSeek V3.
 func readGLM4MoE(m *metadata, c *Config) {
 	m.trunk(c)
 	if c.DenseLayers = min(m.count("leading_dense_block_count"), c.Layers); c.DenseLayers > 0 {
@@ -192,8 +186,7 @@ func readGLM4MoE(m *metadata, c *Config) {
 	}
 }
 
-// readBERT: positions are learned, and the feed-forward layer has no gate.
+// Positions are learned, and the feed-forward layer has no gate.
 func readBERT(_ *metadata, c *Config) { c.GELU, c.RopeDim = true, 0 }
 
-// readPhi3: the window, in models that have one, is in all layers.
 func readPhi3(m *metadata, c *Config) { c.Window = m.window(c, 0) }

@@ -8,79 +8,77 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// Config is a model's shape. Sizes count values, not bytes.
+// Config is a model's shape, in values, not bytes.
 type Config struct {
 	Arch    string  // one of Architectures
-	Name    string  // general.name, may be empty
+	Name    string  // may be empty
 	Layers  int     // transformer blocks
-	Dim     int     // width of the residual stream
+	Dim     int     // of the residual stream
 	Heads   int     // query heads
-	KVHeads int     // key and value heads; divides Heads
+	KVHeads int     // divides Heads
 	HeadDim int     // width of one head
-	FFN     int     // width of the feed-forward layer; 0 if all layers are mixtures of experts
-	Vocab   int     // rows of the embedding, and so the number of logits; at least the tokenizer's size
-	Context int     // positions that the model was trained for
-	RMSEps  float32 // of LayerNorm in an encoder
+	FFN     int     // of the feed-forward layer; 0: all layers have experts
+	Vocab   int     // rows of the embedding; at least the tokenizer's size
+	Context int     // positions in training
+	RMSEps  float32 // in an encoder LayerNorm's
 
-	// Encoder says that all tokens of a sequence see one another, and that LayerNorm follows each half of a block. Such
-	// a model makes vectors, not texts. Ranks says that it makes the score of a query with a document instead.
+	// An Encoder's tokens see one another, and LayerNorm follows each half of a block: it makes vectors. If it Ranks,
+	// it makes the score of a query with a document.
 	Encoder, Ranks bool
-	// Pair is the token that ends the first text of a pair, whose second has another type of token; 0: all have one.
+	// Pair ends the first text of a pair, whose second has another type of token; 0: all have one.
 	Pair int32
 
-	// Window is the sliding window's size in positions; 0: no layer has one. Every GlobalEvery-th layer sees all
-	// positions; 0: none does.
+	// Window is in positions; 0: none. Every GlobalEvery-th layer sees all positions; 0: none does.
 	Window, GlobalEvery int
 
-	// Of Gemma 4; all are 0 in other models. Layers with a window have LocalKVHeads heads of width LocalHeadDim, of which
-	// LocalRopeDim values rotate. The last SharedKV layers have no keys and values, but use those of the last layer of their kind
-	// before them; the others have a feed-forward layer of width OwnFFN. Each layer has an input of width LayerInput.
+	// Of Gemma 4. Layers with a window have LocalKVHeads heads of width LocalHeadDim, of which LocalRopeDim values
+	// rotate. The last SharedKV layers use the keys and values of the last layer of their kind before; the others have
+	// a feed-forward layer of width OwnFFN. Each layer has an input of width LayerInput.
 	LocalHeadDim, LocalKVHeads, LocalRopeDim int
 	SharedKV, OwnFFN, LayerInput             int
 
-	// Of Qwen3.5; all are 0 in other models. Every GlobalEvery-th layer has attention with a gate. The others have a gated delta
-	// net (arXiv:2412.06464): DeltaHeads heads of width DeltaDim, of which head h has the query and key of head h mod DeltaKeys,
+	// Of Qwen3.5. Every GlobalEvery-th layer has attention with a gate, the others a gated delta net
+	// (arXiv:2412.06464) of DeltaHeads heads of width DeltaDim. Head h has the query and key of head h mod DeltaKeys,
 	// after a convolution over DeltaConv positions.
 	DeltaHeads, DeltaKeys, DeltaDim, DeltaConv int
 
 	RopeBase  float64 // frequency base
-	RopeDim   int     // how many of a head's HeadDim values rotate; even. 0: positions are learned
-	RopeScale float64 // divisor of positions; 1 means none
+	RopeDim   int     // rotating values of a head, even; 0: positions are learned
+	RopeScale float64 // divisor of positions
 	RopeNeoX  bool    // pairs are (i, i+RopeDim/2), else (2i, 2i+1)
-	Ropes     int     // the number of kinds of rotation, 1 or 2; Layer.Rope selects one, Model.Rope computes it
+	Ropes     int     // kinds of rotation, 1 or 2; Layer.Rope selects one
 
-	RopeYaRN  bool    // RopeScale is for the low frequencies only (arXiv:2309.00071), between RopeFast and RopeSlow
+	RopeYaRN  bool    // RopeScale is for low frequencies (arXiv:2309.00071), between RopeFast and RopeSlow
 	RopeFast  float64 // rotations over RopeTrain positions from which a frequency is unchanged
 	RopeSlow  float64 // rotations below which a frequency is divided by RopeScale
-	RopeTrain int     // positions before the context was extended; else Context
-	RopeMag   float64 // magnitude of rotated vectors; 1 means none. YaRN's own is multiplied with it
-	RopeLocal float64 // frequency base of the second kind of rotation, which is never scaled; 0 if Ropes is 1
+	RopeTrain int     // positions before the context was extended, or Context
+	RopeMag   float64 // magnitude of rotated vectors, times YaRN's own
+	RopeLocal float64 // base of the second kind, which is never scaled
 
-	Experts     int  // 0: no mixture of experts
-	ExpertsUsed int  // experts per token, the ones with the largest router logits
-	ExpertFFN   int  // width of one expert
-	ExpertNorm  bool // the weights of the used experts are normalised to the sum 1
+	Experts     int  // 0: none
+	ExpertsUsed int  // per token, with the largest router logits
+	ExpertFFN   int  // of one expert
+	ExpertNorm  bool // the used experts' weights are normalised to 1
 
-	ExpertSigmoid bool    // weights are sigmoids of the router's logits, else their softmax
-	ExpertScale   float32 // weights are multiplied by this; 0 means none
-	SharedFFN     int     // width of the expert that each token has beside the chosen ones; 0: none
-	DenseLayers   int     // the first so many layers have a feed-forward layer of width FFN instead of experts
+	ExpertSigmoid bool    // weights are sigmoids of the router's logits, not a softmax
+	ExpertScale   float32 // of weights; 0: none
+	SharedFFN     int     // of the expert that each token has; 0: none
+	DenseLayers   int     // the first layers, which have no experts
 
-	GELU         bool    // the feed-forward layer has GELU (tanh form; in an encoder the exact one, without a gate), else SiLU
+	GELU         bool    // tanh form, in an encoder exact and without a gate; else SiLU
 	ClampedGate  bool    // act(gate)·up is gate·sigmoid(1.702·gate)·(up+1), gate at most 7, up from -7 to 7
-	EmbedScale   float32 // embeddings are multiplied by this; 1 means none
-	AttnScale    float32 // query · key is multiplied by this
-	AttnSoftcap  float32 // c·tanh(x/c) of the scaled products, before the mask; 0 means none
-	LogitSoftcap float32 // the same for logits
+	EmbedScale   float32 // of embeddings
+	AttnScale    float32 // of query · key
+	AttnSoftcap  float32 // c·tanh(x/c) of scaled products, before the mask; 0: none
+	LogitSoftcap float32 // of logits
 
-	Image Image `json:",omitzero"` // how it sees images; zero: it reads none
+	Image Image `json:",omitzero"` // zero: it reads none
 }
 
-// maxSize bounds every hyperparameter, so that products of two never overflow.
+// maxSize keeps products of two hyperparameters from overflow.
 const maxSize = 1 << 30
 
-// ReadConfig reads the shape from the metadata and checks that it is consistent. It uses tensors only for the size of
-// the vocabulary.
+// ReadConfig needs tensors for the size of the vocabulary only.
 func ReadConfig(f *gguf.File) (Config, error) {
 	c, err := readConfig(f)
 	if err != nil {
@@ -166,7 +164,7 @@ func (c Config) check() error {
 	return nil
 }
 
-// Shape returns the width of a layer's heads, and the number of its key and value heads.
+// Shape is a layer's.
 func (c *Config) Shape(layer int) (headDim, kvHeads int) {
 	if c.LocalHeadDim > 0 && c.windowed(layer) {
 		return c.LocalHeadDim, c.LocalKVHeads
@@ -174,7 +172,6 @@ func (c *Config) Shape(layer int) (headDim, kvHeads int) {
 	return c.HeadDim, c.KVHeads
 }
 
-// width returns the width of a layer's feed-forward layer.
 func (c *Config) width(layer int) int {
 	if c.OwnFFN > 0 && layer < c.Layers-c.SharedKV {
 		return c.OwnFFN
@@ -182,7 +179,7 @@ func (c *Config) width(layer int) int {
 	return c.FFN
 }
 
-// source returns the layer whose keys and values a layer uses.
+// source returns the layer whose keys and values layer uses.
 func (c *Config) source(layer int) int {
 	at := layer
 	if own := c.Layers - c.SharedKV; at >= own {
@@ -192,21 +189,19 @@ func (c *Config) source(layer int) int {
 	return at
 }
 
-// Delta reports whether a layer has a gated delta net instead of attention.
+// Delta reports whether a layer has a gated delta net.
 func (c *Config) Delta(layer int) bool { return c.DeltaHeads > 0 && (layer+1)%c.GlobalEvery != 0 }
 
-// Stateful reports whether a sequence has a state, which each token changes in place, besides keys and values. So nothing of it
-// can be used for another sequence, or from an earlier position on.
+// Stateful reports whether each token changes a state of its sequence, which can't be used for another one, or again.
 func (c Config) Stateful() bool { return c.DeltaHeads > 0 }
 
-// Plain reports whether all layers are of one shape and attend to the past. Only such models take adapters and are divided among
+// Plain reports whether all layers have one shape and see the past: such models can take adapters and be divided among
 // processes.
 func (c Config) Plain() bool { return !c.Encoder && c.LocalHeadDim == 0 && !c.Stateful() }
 
-// DeltaChannels returns the number of values that a delta net's convolution has for each position: queries, keys and values.
+// DeltaChannels is the width of a delta net's convolution.
 func (c *Config) DeltaChannels() int { return (2*c.DeltaKeys + c.DeltaHeads) * c.DeltaDim }
 
-// windowed reports whether a layer has a sliding window.
 func (c *Config) windowed(layer int) bool {
 	return c.Window > 0 && (c.GlobalEvery == 0 || (layer+1)%c.GlobalEvery != 0)
 }

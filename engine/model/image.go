@@ -8,15 +8,15 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// Image says how a projector sees images: as Size by Size pixels, in patches of Patch by Patch, of which Merge by Merge make
+// Image is how a projector sees images: Size by Size pixels, in patches of Patch by Patch, of which Merge by Merge make
 // a token.
 type Image struct {
 	Size, Patch, Merge int
-	Mean, Std          [3]float32 // of red, green and blue, which are 0 to 1
-	Print              uint64     // gguf.File.Fingerprint of the projector
+	Mean, Std          [3]float32 // of red, green and blue, 0 to 1
+	Print              uint64     // gguf.File.Fingerprint
 }
 
-// Tokens returns the number of tokens of an image.
+// Tokens is per image.
 func (i Image) Tokens() int {
 	if i.Size == 0 {
 		return 0
@@ -25,19 +25,17 @@ func (i Image) Tokens() int {
 	return side * side
 }
 
-// maxPatches bounds the patches of an image. Gemma 3 has 4096.
+// Gemma 3 has 4096.
 const maxPatches = 1 << 14
 
-// LoadProjector reads the encoder and the projector of Gemma 3's images from the file that llama.cpp calls mmproj: SigLIP
-// (arXiv:2303.15343), whose patches are averaged by squares, normed and projected. The model is valid until f closes. What
-// differs from a text model:
+// LoadProjector reads the encoder and projector of Gemma 3's images (llama.cpp's mmproj): SigLIP (arXiv:2303.15343),
+// whose patches are averaged by squares, normed and projected. The model is valid until f closes. It differs from a
+// text model:
 //
-//   - Embed, [Dim, 3·Patch·Patch], makes a patch's embedding of its red, green and blue pixels. Positions, [Context, Dim], has the
-//     bias too.
-//   - Norms are LayerNorm with a bias, and the feed-forward layer is Down·gelu(Up·y+UpBias)+DownBias, with gelu in its tanh form.
-//   - Config.Layers is 1, for the cache: no layer reads what another has written there. HeadDim is rounded up to whole
-//     vectors; what is added is 0.
-//   - Output is the projection, [Vocab, Dim], times the weights of the norm before it. Vocab is the width of the text model.
+//   - Embed, [Dim, 3·Patch·Patch], is for a patch's red, green and blue. Positions, [Context, Dim], include the bias.
+//   - Norms are LayerNorm with a bias; the feed-forward layer is Down·gelu(Up·y+UpBias)+DownBias, in gelu's tanh form.
+//   - Config.Layers is 1, for the cache: no layer reads another's. HeadDim is rounded up to whole vectors of zeros.
+//   - Output is the projection, [Vocab, Dim], times the norm's weights before it. Vocab is the text model's width.
 func LoadProjector(f *gguf.File) (*Model, error) {
 	const key = "clip.projector_type"
 	kind, _ := f.String(key)
@@ -102,7 +100,7 @@ func (l *loader) projector(c Config, layers int) *Model {
 		m.Positions[i] += bias[i%c.Dim]
 	}
 	m.OutputNorm, m.OutputNormBias = l.norm("v.post_ln", c.Dim)
-	// Older files name the two matrices the other way round (clip.cpp of llama.cpp).
+	// Older files swap the names (clip.cpp of llama.cpp).
 	up, down := "ffn_up", "ffn_down"
 	if t, ok := l.file.Tensor("v.blk.0.ffn_down.weight"); ok && len(t.Dims) == 2 && t.Dims[0] == c.Dim {
 		up, down = down, up
@@ -129,7 +127,7 @@ func (l *loader) projector(c Config, layers int) *Model {
 	return m
 }
 
-// projection returns the transpose of the file's matrix, times the norm's weights.
+// projection transposes the file's matrix, times the norm's weights.
 func (l *loader) projection(dim int) Matrix {
 	const name = "mm.input_projection.weight"
 	weights := l.vector("mm.soft_emb_norm.weight", dim, true)

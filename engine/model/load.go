@@ -22,8 +22,7 @@ const (
 	nameRopeLong  = "rope_factors_long.weight"
 )
 
-// Load reads a model's shape and finds its weights. The error names the key or tensor
-// and says what was expected. The model is valid until f closes.
+// Load fails with the name of a key or tensor and what was expected. The model is valid until f closes.
 func Load(f *gguf.File) (*Model, error) {
 	c, err := ReadConfig(f)
 	if err != nil {
@@ -38,7 +37,7 @@ func Load(f *gguf.File) (*Model, error) {
 	return m, nil
 }
 
-// loader takes tensors from a file and keeps the first error.
+// loader keeps the first error.
 type loader struct {
 	file *gguf.File
 	used map[string]bool
@@ -69,7 +68,7 @@ func (l *loader) model(c Config) *Model {
 			l.err = fmt.Errorf("tensors %q and %q go together, and one is missing", nameRopeShort, nameRopeLong)
 		}
 	}
-	// The number of layers comes from the file: stop at the first that is not there.
+	// The file may lie about their number.
 	for i := 0; i < c.Layers && l.err == nil; i++ {
 		m.Layers = append(m.Layers, l.layer(c, i))
 	}
@@ -79,7 +78,6 @@ func (l *loader) model(c Config) *Model {
 	return m
 }
 
-// encoder finds what only an encoder has: embeddings of positions and of types, its last norm, its classifier.
 func (l *loader) encoder(m *Model) {
 	c := &m.Config
 	if c.RopeDim == 0 {
@@ -102,7 +100,7 @@ func (l *loader) norm(name string, n int) (weight, bias []float32) {
 	return l.vector(name+".weight", n, true), l.vector(name+".bias", n, true)
 }
 
-// outputNorm names the norm that ends a block of an encoder, or follows the embeddings.
+// outputNorm names the norm after a block, or the embeddings.
 func outputNorm(layer int) string {
 	if layer < 0 {
 		return "token_embd_norm"
@@ -110,7 +108,6 @@ func outputNorm(layer int) string {
 	return fmt.Sprintf("blk.%d.layer_output_norm", layer)
 }
 
-// factors reads divisors of rotation frequencies.
 func (l *loader) factors(name string, c Config, required bool) []float32 {
 	f := l.vector(name, c.RopeDim/2, required)
 	for _, x := range f {
@@ -187,7 +184,6 @@ func (l *loader) layer(c Config, i int) Layer {
 	return y
 }
 
-// delta finds the weights of a gated delta net.
 func (l *loader) delta(y *Layer, c Config, name func(string) string) {
 	values := c.DeltaHeads * c.DeltaDim
 	y.Q = l.matrix(name("attn_qkv.weight"), c.DeltaChannels(), c.Dim)
@@ -198,14 +194,13 @@ func (l *loader) delta(y *Layer, c Config, name func(string) string) {
 	y.Conv = l.vector(name("ssm_conv1d.weight"), c.DeltaConv, true, c.DeltaChannels())
 	y.Decay = l.vector(name("ssm_a"), c.DeltaHeads, true)
 	bias := name("ssm_dt.bias")
-	if other := name("ssm_dt"); l.has(other) { // Ollama's name
+	if other := name("ssm_dt"); l.has(other) { // Ollama's
 		bias = other
 	}
 	y.DecayBias = l.vector(bias, c.DeltaHeads, true)
 	y.DeltaNorm = l.vector(name("ssm_norm.weight"), c.DeltaDim, true)
 }
 
-// varying finds what only layers of Gemma 4 have.
 func (l *loader) varying(y *Layer, c Config, name func(string) string) {
 	y.NormsValues = true
 	if scale := l.vector(name("layer_output_scale.weight"), 1, false); scale != nil {
@@ -218,7 +213,6 @@ func (l *loader) varying(y *Layer, c Config, name func(string) string) {
 	}
 }
 
-// feedForward finds the weights of the second half of a block.
 func (l *loader) feedForward(y *Layer, c Config, name func(string) string) {
 	switch {
 	case c.Encoder:
@@ -237,7 +231,6 @@ func (l *loader) feedForward(y *Layer, c Config, name func(string) string) {
 	y.Down = l.matrix(name("ffn_down.weight"), c.Dim, c.FFN)
 }
 
-// mixture finds the weights of the second half of a block with experts.
 func (l *loader) mixture(y *Layer, c Config, name func(string) string) {
 	a := architectures[c.Arch]
 	y.Router = l.matrix(name("ffn_gate_inp.weight"), c.Experts, c.Dim)
@@ -278,7 +271,7 @@ func (l *loader) mixture(y *Layer, c Config, name func(string) string) {
 	}
 }
 
-// experts cuts a tensor of matrices, one after another, into them.
+// experts cuts a tensor of stacked matrices.
 func (l *loader) experts(name string, n, rows, cols int) []Matrix {
 	t, ok := l.take(name, true, cols, rows, n)
 	if !ok {
@@ -297,7 +290,6 @@ func (l *loader) has(name string) bool {
 	return ok
 }
 
-// take finds a tensor and checks its shape and type.
 func (l *loader) take(name string, required bool, dims ...int) (gguf.Tensor, bool) {
 	t, ok := l.file.Tensor(name)
 	if l.err != nil || !ok && !required {
@@ -327,7 +319,7 @@ func (l *loader) matrix(name string, rows, cols int) Matrix {
 	return matrix(t, rows, cols)
 }
 
-// vector returns the numbers of a vector, or of rows of n of a matrix.
+// vector reads a vector, or rows of n.
 func (l *loader) vector(name string, n int, required bool, rows ...int) []float32 {
 	t, ok := l.take(name, required, append([]int{n}, rows...)...)
 	if !ok {
@@ -336,8 +328,7 @@ func (l *loader) vector(name string, n int, required bool, rows ...int) []float3
 	return floats(t)
 }
 
-// floats returns a tensor's numbers: a view of its memory for F32 on a little-endian
-// machine, else a decoded copy.
+// floats is a view of F32 on little-endian machines, else a copy.
 func floats(t gguf.Tensor) []float32 {
 	p := unsafe.Pointer(unsafe.SliceData(t.Data))
 	little := binary.NativeEndian.Uint16([]byte{1, 0}) == 1
@@ -346,13 +337,12 @@ func floats(t gguf.Tensor) []float32 {
 	}
 	x, err := t.Floats()
 	if err != nil {
-		panic(err) // take admits only types that can be decoded
+		panic(err) // take admits decodable types
 	}
 	return x
 }
 
-// leftovers refuses tensors that nothing uses: a model that has them computes something
-// else than this package knows.
+// leftovers refuses unused tensors: such a model computes something else.
 func (l *loader) leftovers(c Config) {
 	if l.err != nil {
 		return
@@ -361,7 +351,7 @@ func (l *loader) leftovers(c Config) {
 	skipped := func(name string) bool {
 		var layer int
 		if _, err := fmt.Sscanf(name, "blk.%d.", &layer); a.guesses && err == nil && layer >= c.Layers {
-			return true // it guesses further tokens
+			return true // for further tokens
 		}
 		return slices.ContainsFunc(a.skip, func(p string) bool { return strings.HasPrefix(name, p) })
 	}

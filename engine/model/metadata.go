@@ -7,7 +7,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// metadata reads keys of one architecture and keeps the first error.
 type metadata struct {
 	file *gguf.File
 	arch string
@@ -27,8 +26,8 @@ func (m *metadata) has(name string) bool {
 	return ok
 }
 
-// size reads a positive number. or is the default of an absent key; 0 makes it required. A file may give one number
-// per layer if all are equal, or 0 where a layer has no such thing.
+// size reads a positive number; without a default of or it is required. A file may list one per layer if all are equal,
+// or 0.
 func (m *metadata) size(name string, or int) int {
 	key := m.arch + "." + name
 	n, ok := m.file.Uint(key)
@@ -54,7 +53,7 @@ func (m *metadata) size(name string, or int) int {
 	return 1
 }
 
-// perLayer reads a number for each layer: a list, or one for all.
+// perLayer reads a list, or one number for all.
 func (m *metadata) perLayer(name string, c *Config) []int {
 	out := slices.Repeat([]int{m.size(name, 0)}, c.Layers)
 	all, _ := m.file.Ints(m.arch + "." + name)
@@ -72,7 +71,7 @@ func (m *metadata) count(name string) int {
 	return m.size(name, 0)
 }
 
-// float reads a number. or is the default of an absent key; 0 makes it required.
+// float reads a number; without a default of or it is required.
 func (m *metadata) float(name string, or float64) float64 {
 	key := m.arch + "." + name
 	x, ok := m.file.Float(key)
@@ -87,7 +86,6 @@ func (m *metadata) float(name string, or float64) float64 {
 	return or
 }
 
-// number reads an optional number.
 func (m *metadata) number(name string, or float32) float32 {
 	if !m.has(name) {
 		return or
@@ -95,7 +93,6 @@ func (m *metadata) number(name string, or float32) float32 {
 	return float32(m.float(name, 0))
 }
 
-// norm reads the epsilon of norms, and what only an encoder has: the file's kind of pooling says whether it ranks.
 func (m *metadata) norm(c *Config, encoder bool) {
 	if !encoder {
 		c.RMSEps = float32(m.float("attention.layer_norm_rms_epsilon", 0))
@@ -105,7 +102,7 @@ func (m *metadata) norm(c *Config, encoder bool) {
 	if causal, ok := m.file.Bool(m.arch + ".attention.causal"); m.has("attention.causal") && (causal || !ok) {
 		m.fail("%s.attention.causal is not false: such models are not supported", m.arch)
 	}
-	const rank = 4 // llama.cpp's LLAMA_POOLING_TYPE_RANK, the last
+	const rank = 4 // llama.cpp's LLAMA_POOLING_TYPE_RANK
 	kind, ok := m.file.Uint(m.arch + ".pooling_type")
 	if m.has("pooling_type") && !ok || kind > rank {
 		m.fail("%s.pooling_type is not known: want 0 (none), 1 (mean), 2 (cls), 3 (last) or 4 (rank)", m.arch)
@@ -135,8 +132,7 @@ func (m *metadata) headDim(c Config) int {
 	return k
 }
 
-// rope reads the rotary embedding: linear scaling, YaRN, and the keys that belong to the tensors of Llama 3
-// (rope_freqs) and LongRoPE (rope_factors_long, _short), which Load reads.
+// Load reads Llama 3's and LongRoPE's tensors.
 func (m *metadata) rope(c *Config, long bool) {
 	c.RopeBase = m.float("rope.freq_base", 10000)
 	c.RopeDim = m.size("rope.dimension_count", c.HeadDim)
@@ -174,7 +170,6 @@ func (m *metadata) rope(c *Config, long bool) {
 	}
 }
 
-// feedForward reads the widths of the feed-forward layer or of the experts.
 func (m *metadata) feedForward(c *Config, experts presence) {
 	c.Experts = m.count("expert_count")
 	switch {
@@ -193,17 +188,16 @@ func (m *metadata) feedForward(c *Config, experts presence) {
 	switch {
 	case m.has("expert_feed_forward_length"):
 		c.ExpertFFN = m.size("expert_feed_forward_length", 0)
-	case experts == always: // older files give the total width of the used experts
+	case experts == always: // older files give the used experts' total
 		c.ExpertFFN = max(m.size("feed_forward_length", 0)/c.ExpertsUsed, 1)
 	default:
 		c.ExpertFFN = m.size("feed_forward_length", 0)
 	}
 }
 
-// trunk leaves out the layers that guess further tokens.
 func (m *metadata) trunk(c *Config) { c.Layers = max(c.Layers-m.count("nextn_predict_layers"), 1) }
 
-// window reads the width of the sliding window; a window over all positions counts as none.
+// window returns 0 if it covers all positions.
 func (m *metadata) window(c *Config, or int) int {
 	n := or
 	if m.has("attention.sliding_window") {
@@ -215,8 +209,7 @@ func (m *metadata) window(c *Config, or int) int {
 	return n
 }
 
-// pattern returns n if every n-th layer has no window. The key holds n, or one bool per layer, true for layers with a
-// window.
+// pattern returns n if every n-th layer has no window. The key holds n, or whether each layer has one.
 func (m *metadata) pattern(or int) int {
 	const name = "attention.sliding_window_pattern"
 	key := m.arch + "." + name
@@ -237,7 +230,6 @@ func (m *metadata) pattern(or int) int {
 	return n
 }
 
-// refuse rejects features that change the computation and are not implemented.
 func (m *metadata) refuse(a architecture) {
 	names := []string{"expert_group_count"}
 	if !a.windows {

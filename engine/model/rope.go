@@ -5,13 +5,11 @@ import (
 	"math"
 )
 
-// rotation is one kind of rotary embedding: the angles per position, and the magnitude.
 type rotation struct {
-	short, long []float64 // [RopeDim/2]; the same slice if the length of the context does not matter
+	short, long []float64 // angles per position, [RopeDim/2]; the same slice if the context's length does not matter
 	mag         float64
 }
 
-// makeRopes computes the frequencies.
 func (m *Model) makeRopes() {
 	c := &m.Config
 	short, long := m.RopeFactors, m.RopeFactors
@@ -34,7 +32,6 @@ func (m *Model) makeRopes() {
 	}
 }
 
-// frequencies returns the angle of each pair per position.
 func (c *Config) frequencies(factors []float32) []float64 {
 	f := make([]float64, c.RopeDim/2)
 	low, high := c.ramp()
@@ -44,7 +41,7 @@ func (c *Config) frequencies(factors []float32) []float64 {
 			x /= float64(factors[i])
 		}
 		f[i] = x / c.RopeScale
-		if c.RopeYaRN { // fast pairs are unchanged, slow ones are scaled, and those between are mixed
+		if c.RopeYaRN { // fast pairs are unchanged, slow ones scaled, others mixed
 			keep := 1 - max(0, min(1, (float64(i)-low)/max(0.001, high-low)))
 			f[i] = f[i]*(1-keep) + x*keep
 		}
@@ -52,8 +49,7 @@ func (c *Config) frequencies(factors []float32) []float64 {
 	return f
 }
 
-// ramp returns the pairs between which YaRN interpolates: the ones that make RopeFast and RopeSlow turns over
-// RopeTrain positions.
+// ramp returns the pairs with RopeFast and RopeSlow turns over RopeTrain positions, between which YaRN interpolates.
 func (c *Config) ramp() (low, high float64) {
 	if !c.RopeYaRN {
 		return 0, 0
@@ -64,9 +60,8 @@ func (c *Config) ramp() (low, high float64) {
 	return max(0, math.Floor(pair(c.RopeFast))), min(float64(c.RopeDim-1), math.Ceil(pair(c.RopeSlow)))
 }
 
-// Rope fills cos and sin, [RopeDim/2] each or [LocalRopeDim/2] of the second kind, with the rotation of kind (Layer.Rope) at position pos, including the
-// model's magnitude. Models with factors for short and for long contexts (LongRoPE) choose by Config.Context: a caller
-// that serves fewer positions calls Limit first.
+// Rope fills cos and sin, [RopeDim/2] or of the second kind [LocalRopeDim/2], with the rotation (Layer.Rope) at pos,
+// times its magnitude. LongRoPE's factors depend on Config.Context: see Limit.
 func (m *Model) Rope(kind, pos int, cos, sin []float32) {
 	r := &m.ropes[kind]
 	f := r.short
@@ -79,11 +74,10 @@ func (m *Model) Rope(kind, pos int, cos, sin []float32) {
 	}
 }
 
-// Rotations returns a model of only the shape and the rotations, which does not refer to the file's memory.
+// Rotations returns a model of shape and rotations only, without the file's memory.
 func (m *Model) Rotations() *Model { return &Model{Config: m.Config, ropes: m.ropes} }
 
-// Limit lowers Config.Context to n, if it is higher and n is above 0. The model's loader calls it before anyone uses
-// the model.
+// Limit lowers Config.Context to n, if n is above 0, before anyone uses the model.
 func (m *Model) Limit(n int) {
 	if n > 0 {
 		m.Config.Context = min(m.Config.Context, n)

@@ -6,8 +6,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/kernel"
 )
 
-// argmax returns the lowest token with the largest logit among those in mask, or -1 if none is above -Inf. A nil mask
-// allows all. NaN is never the largest.
+// argmax returns the lowest token of the largest logit in mask (nil: all), or -1 if none is above -Inf. NaN is never
+// the largest.
 func argmax(logits []float32, mask []uint64) int32 {
 	best, token := negInf, int32(-1)
 	if mask == nil {

@@ -11,17 +11,16 @@ import (
 
 var negInf = float32(math.Inf(-1))
 
-// reach is how far below the best logit, in units of the temperature, a token can still be drawn: e⁻⁴⁰ is lost in the
-// rounding of the sum of all weights.
+// reach is how many temperatures below the best logit a token can be drawn: e⁻⁴⁰ is lost in rounding.
 const reach = 40
 
-// candidate is a token with its weight: its unnormalized probability, 1 for the best.
+// A candidate's weight is 1 for the best.
 type candidate struct {
 	token  int32
 	weight float64
 }
 
-// before orders candidates: heavier first; of equals, the lower token.
+// before orders by weight, then by token.
 func (c candidate) before(d candidate) bool {
 	return c.weight > d.weight || c.weight == d.weight && c.token < d.token
 }
@@ -33,12 +32,11 @@ func compare(c, d candidate) int {
 	return cmp.Compare(c.token, d.token)
 }
 
-// draw picks a token at random (steps 6 and 7), for the uniform number x in [0, 1). top is the largest allowed logit.
+// draw picks a token (steps 6 and 7) by the uniform number x in [0, 1). top is the largest allowed logit.
 //
-//  1. top-k: the k best are selected; only their weights are computed.
-//  2. top-p without top-k: sums over bands of weights show how far down the nucleus reaches; only that band is
-//     sorted.
-//  3. Neither: sums over ranges of tokens find the range with the choice.
+//  1. top-k: only the k best are weighed.
+//  2. top-p alone: sums over bands of weights tell how far down the nucleus reaches; only that band is sorted.
+//  3. Neither: sums over ranges of tokens tell the choice's range.
 func (s *Sampler) draw(logits []float32, mask []uint64, top float32, x float64) int32 {
 	d := distributions.Get().(*distribution)
 	defer distributions.Put(d)
@@ -69,7 +67,7 @@ func total(c []candidate) (sum float64) {
 	return sum
 }
 
-// head returns the shortest prefix of sorted candidates, at least one, whose weights sum to mass.
+// head returns the shortest prefix, at least one, of that mass.
 func head(sorted []candidate, mass float64) []candidate {
 	sum := 0.0
 	for i, c := range sorted {
@@ -80,7 +78,7 @@ func head(sorted []candidate, mass float64) []candidate {
 	return sorted
 }
 
-// pick returns the candidate at x in [0, 1) of the cumulative distribution, in the order of tokens.
+// pick returns the candidate at x of the cumulative distribution, by token.
 func pick(c []candidate, x float64) int32 {
 	slices.SortFunc(c, func(a, b candidate) int { return cmp.Compare(a.token, b.token) })
 	left := x * total(c)
@@ -92,7 +90,7 @@ func pick(c []candidate, x float64) int32 {
 	return c[len(c)-1].token // rounding error
 }
 
-// distribution is the logits of one step, and scratch memory.
+// distribution is one step's logits, and scratch memory.
 type distribution struct {
 	logits      []float32
 	mask        []uint64
@@ -100,23 +98,22 @@ type distribution struct {
 	temperature float64
 	floor       float32 // lower logits are ignored
 
-	weights []float32 // of all tokens, 0 for ignored ones
+	weights []float32 // 0 for ignored tokens
 	sums    []float64 // of each span
 	left    []candidate
 }
 
-// distributions are shared by all samplers: there may be hundreds, and few draw at once.
+// Of hundreds of samplers few draw at once.
 var distributions = sync.Pool{New: func() any { return new(distribution) }}
 
-// allowed reports whether the mask holds a token.
 func (d *distribution) allowed(t int) bool {
 	return d.mask == nil || t>>6 < len(d.mask) && d.mask[t>>6]>>(t&63)&1 != 0
 }
 
-// best returns the k heaviest candidates, heaviest first.
+// best returns the heaviest first.
 func (d *distribution) best(k int) []candidate {
 	h := heap(d.left[:0]) // by logit, the worst at the root
-	worst := d.floor      // the least logit that can be among them
+	worst := d.floor      // least logit that can be among them
 	for t, l := range d.logits {
 		if !(l >= worst) || !d.allowed(t) {
 			continue
@@ -142,10 +139,9 @@ func (d *distribution) best(k int) []candidate {
 	return h
 }
 
-// span is the number of tokens whose weights are summed together.
+// span is in tokens.
 const span = 512
 
-// weigh computes the weights, and their sums over spans of tokens.
 func (d *distribution) weigh() (sum float64) {
 	n := len(d.logits)
 	if cap(d.weights) < n {
@@ -177,23 +173,23 @@ func (d *distribution) weigh() (sum float64) {
 }
 
 const (
-	bandShift = 20                             // a band is an eighth of an octave of weights: the bits above these
+	bandShift = 20                             // bits of an eighth of an octave of weights
 	bands     = 0x3F800000>>bandShift + 1      // up to 1
-	fewBands  = (127 - 12) << (23 - bandShift) // the lowest band of the first attempt: 2⁻¹²
+	fewBands  = (127 - 12) << (23 - bandShift) // the first attempt's lowest, 2⁻¹²
 )
 
-// nucleus returns the last candidate of the smallest set of the heaviest that has the share p of all weight.
+// nucleus returns the last of the heaviest candidates with the share p of all weight.
 func (d *distribution) nucleus(p float64) candidate {
 	mass := p * d.weigh()
 	var of [bands]float64
 	last := -1
-	// Most of the mass is in few tokens: the others are visited only if those are not enough.
+	// Most of the mass is in few tokens.
 	for _, lowest := range []int{fewBands, 0} {
 		if last = d.band(&of, mass, lowest); last >= 0 {
 			break
 		}
 	}
-	if last < 0 { // rounding error: all of them
+	if last < 0 { // rounding error: all
 		return candidate{math.MaxInt32, math.SmallestNonzeroFloat32}
 	}
 	for b := last + 1; b < bands; b++ {
@@ -212,7 +208,7 @@ func (d *distribution) nucleus(p float64) candidate {
 	return edge[len(edge)-1]
 }
 
-// pickFrom returns the token at x of the cumulative distribution over the tokens up to last, in the order of tokens.
+// pickFrom is pick for the tokens up to last.
 func (d *distribution) pickFrom(last candidate, x float64) int32 {
 	least := float32(last.weight)
 	sum := 0.0
@@ -233,7 +229,7 @@ func (d *distribution) pickFrom(last candidate, x float64) int32 {
 	return token
 }
 
-// band returns the band in which the heaviest tokens reach mass, ignoring bands below lowest; -1 if they do not.
+// band returns the band in which the heaviest tokens reach mass, or -1 if that is below lowest.
 func (d *distribution) band(of *[bands]float64, mass float64, lowest int) int {
 	*of = [bands]float64{}
 	from := math.Float32frombits(uint32(lowest) << bandShift)
@@ -250,7 +246,6 @@ func (d *distribution) band(of *[bands]float64, mass float64, lowest int) int {
 	return -1
 }
 
-// pick returns the token at x in [0, 1) of the cumulative distribution over all tokens.
 func (d *distribution) pick(x float64) int32 {
 	left, last := x*d.weigh(), int32(-1)
 	for i, sum := range d.sums {
@@ -274,7 +269,7 @@ func (d *distribution) pick(x float64) int32 {
 	return last
 }
 
-// heap is a binary heap with the worst candidate at the root.
+// heap has the worst candidate at its root.
 type heap []candidate
 
 func (h heap) up(i int) {

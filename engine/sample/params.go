@@ -5,53 +5,49 @@ import (
 	"math"
 )
 
-// Limits of a request's parameters.
 const (
-	MaxTop  = 20  // most alternatives that may be asked for per token
-	MaxBias = 100 // largest absolute value in LogitBias
-	// MaxBiases is the most tokens in LogitBias: each step visits them for each sequence.
+	MaxTop  = 20  // alternatives per token
+	MaxBias = 100 // absolute, in LogitBias
+	// Each step visits all biases.
 	MaxBiases = 1024
-	maxTemp   = 100. // a higher one is a mistake: the distribution is flat long before
-	minTemp   = 1e-5 // a lower one means 0
+	maxTemp   = 100. // the distribution is flat long before
+	minTemp   = 1e-5 // lower means 0
 )
 
-// Params are the sampling parameters of one request. The zero value is greedy decoding without penalties and log
-// probabilities; [Default] has the OpenAI API's defaults.
+// Params are one request's. The zero value decodes greedily; [Default] is OpenAI's.
 type Params struct {
-	// Temperature divides the logits; below 1e-5 the most probable token is taken, and TopK, TopP, MinP and Seed are
+	// Temperature divides the logits. Below 1e-5 the most probable token is taken, and TopK, TopP, MinP and Seed are
 	// ignored.
 	Temperature float64
-	// TopK keeps the k most probable tokens; 0 keeps all.
+	// TopK keeps the k most probable tokens; 0: all.
 	TopK int
-	// TopP keeps the smallest set of most probable tokens whose probabilities sum to at least p; 0 and 1 keep all.
+	// TopP keeps the fewest most probable tokens whose probabilities sum to at least p; 0 and 1: all.
 	TopP float64
-	// MinP drops tokens whose probability is below MinP times the highest probability; 0 drops none.
+	// MinP drops tokens of less than MinP times the highest probability.
 	MinP float64
-	// RepetitionPenalty divides positive and multiplies negative logits of every token in the prompt or the output: 0.01 to 100; 0 and 1 mean none.
+	// RepetitionPenalty divides positive and multiplies negative logits of all tokens in prompt or output: 0.01 to 100;
+	// 0 and 1: none.
 	RepetitionPenalty float64
-	// PresencePenalty is subtracted from the logit of every token in the output.
+	// PresencePenalty is subtracted from the logit of each token in the output.
 	PresencePenalty float64
-	// FrequencyPenalty is subtracted once for every occurrence of a token in the output.
+	// FrequencyPenalty is subtracted per occurrence in the output.
 	FrequencyPenalty float64
-	// LogitBias is added to the logits of its tokens.
-	LogitBias map[int32]float32
-	// Seed makes the draws repeatable: the same seed on the same logits gives the same tokens, whatever else runs. Nil
-	// draws a seed.
+	LogitBias        map[int32]float32
+	// Seed makes the draws repeatable, whatever else runs. nil: one is drawn.
 	Seed *int64
-	// MinTokens is the number of tokens that must be generated before one of Ends may be chosen.
+	// MinTokens must be generated before one of Ends may be chosen.
 	MinTokens int
-	// Ends are the end tokens that MinTokens forbids.
-	Ends []int32
-	// Logprobs asks for the log probability of each chosen token.
+	Ends      []int32
+	// Logprobs reports each chosen token's log probability.
 	Logprobs bool
-	// Top is the number of most probable tokens reported with each chosen one, 0 to [MaxTop]; it needs Logprobs.
+	// Top is how many of the most probable tokens are reported, 0 to [MaxTop]; it needs Logprobs.
 	Top int
 }
 
-// Default returns the OpenAI API's defaults: temperature 1, no truncation.
+// Default returns the OpenAI API's defaults.
 func Default() Params { return Params{Temperature: 1, TopP: 1, RepetitionPenalty: 1} }
 
-// RangeError describes a parameter that is out of range. Param is its name in the OpenAI API.
+// RangeError is a parameter out of range. Param is OpenAI's name.
 type RangeError struct {
 	Param string
 	Want  string
@@ -63,8 +59,7 @@ func (e *RangeError) Error() string {
 	return fmt.Sprintf("%s is %v: want %s", e.Param, e.Got, e.Want)
 }
 
-// Validate returns a [*RangeError] for the first parameter that is out of range. vocab is the size of the model's
-// vocabulary.
+// Validate returns a [*RangeError] for the first parameter out of range.
 func (p Params) Validate(vocab int) error {
 	for _, r := range []struct {
 		param    string

@@ -1,22 +1,17 @@
-// Package sample chooses the next token of one sequence from the model's logits, and reports log probabilities. It
-// knows tokens only by number.
+// Package sample chooses the next token of one sequence from the model's logits, and reports log probabilities.
 //
 // The life of one choice, in vLLM's order:
 //
-//  1. Reported log probabilities come from the raw distribution: before mask, temperature, penalties, bias and
-//     truncation.
-//  2. Forbidden tokens are dropped: tokens not in the mask, and end tokens before min_tokens.
+//  1. Reported log probabilities are of the raw distribution.
+//  2. Tokens that are not in the mask are dropped, and end tokens before min_tokens.
 //  3. The logit bias is added.
 //  4. Penalties: repetition over prompt and output, then frequency and presence over the output.
 //  5. Temperature 0 takes the largest logit; of equals, the lowest token.
-//  6. Otherwise logits are divided by the temperature, and tokens are dropped by min-p, then top-k, then top-p over
-//     the rest. (llama.cpp's default chain truncates first and applies the temperature last; with a temperature of 1
-//     both orders are the same.)
-//  7. One uniform number picks a token by inverse transform sampling over the candidates, in the order of their ids.
+//  6. Otherwise logits are divided by the temperature, and tokens dropped by min-p, top-k, then top-p.
+//  7. One uniform number picks a token by inverse transform sampling, in the order of ids.
 //
-// The uniform number is a hash of the seed, the index of the continuation and the position of the token, and the
-// penalties are computed from the tokens so far. So a choice is a pure function of the arguments of [Sampler.Next]: it
-// is the same when computed again after a preemption or a crash, or while a draft is verified.
+// That number is a hash of the seed, the continuation's index and the token's position. So a choice is a pure function
+// of the arguments of [Sampler.Next]: it can be computed again.
 package sample
 
 import (
@@ -25,40 +20,37 @@ import (
 	"math/rand/v2"
 )
 
-// ErrNoToken is returned when there is nothing to choose from: every token is forbidden, or penalties and bias leave
-// no finite maximum.
+// ErrNoToken means that every token is forbidden, or that penalties and bias leave no finite maximum.
 var ErrNoToken = errors.New("no token is left to choose from: the sampling parameters forbid all")
 
-// ErrDamaged is returned when the model's output is NaN or +Inf.
+// ErrDamaged means that the model's output is NaN or +Inf.
 var ErrDamaged = errors.New("the model's output is not a number: the model file is damaged, download it again")
 
-// Choice is a chosen token. Logprob and Top are set if [Params.Logprobs] is.
+// Choice is a chosen token. Logprob and Top need [Params.Logprobs].
 type Choice struct {
 	Token   int32
 	Logprob float32
-	Top     []Alternative // most probable first; may or may not contain Token
+	Top     []Alternative // most probable first; maybe without Token
 }
 
-// Alternative is a token with its log probability.
+// Alternative is a token.
 type Alternative struct {
 	Token   int32
 	Logprob float32
 }
 
-// Sampler chooses the tokens of one sequence. It keeps only scratch memory and caches: a new Sampler makes the same
-// choices. It belongs to one goroutine.
+// Sampler chooses one sequence's tokens. A new one makes the same choices. It belongs to one goroutine.
 type Sampler struct {
 	params Params
 	index  uint64
 	seed   uint64
-	bias   []Alternative // Params.LogitBias as a list
+	bias   []Alternative // Params.LogitBias
 	seen   occurrences
-	undo   []Alternative // the changed logits, with their old values
+	undo   []Alternative // changed logits' old values
 }
 
-// New returns a sampler for one continuation of a request. index is the continuation's index: with the same seed each
-// index has its own repeatable draws. The parameters must be valid ([Params.Validate]). Without a seed it draws one; a
-// caller that may have to recreate the sampler fixes the seed first, with [Params.WithSeed].
+// New returns a sampler of a request's continuation index, with draws of its own. p must be valid. Without a seed it
+// draws one: see [Params.WithSeed].
 func New(p Params, index int) *Sampler {
 	p = p.WithSeed()
 	s := &Sampler{params: p, index: uint64(index)}
@@ -71,7 +63,7 @@ func New(p Params, index int) *Sampler {
 	return s
 }
 
-// WithSeed returns p with a seed: its own, or one drawn at random if it needs one and has none.
+// WithSeed returns p with a seed, drawn if it needs one and has none.
 func (p Params) WithSeed() Params {
 	if p.Seed == nil && !p.greedy() {
 		seed := rand.Int64()
@@ -88,16 +80,13 @@ func (p *Params) penalises() bool {
 	return p.repeats() || p.PresencePenalty != 0 || p.FrequencyPenalty != 0
 }
 
-// Next chooses the token at position pos of a sequence, after the tokens of prompt and made. mask holds the allowed
-// tokens, bit t%64 of word t/64; nil allows all. logits, indexed by token, is modified and restored before Next
-// returns.
+// Next chooses the token at position pos, after prompt and made. mask has the allowed tokens, bit t%64 of word t/64;
+// nil: all. logits is modified and restored.
 //
-// Next fails with [ErrNoToken], and with [ErrDamaged] if a logit is NaN or +Inf. It checks all logits before the first
-// token of a sequence; later it checks only those that the choice reads.
-//
-// prompt is read again only if it is another slice: the same slice must hold the same tokens.
+// Next fails with [ErrNoToken], and with [ErrDamaged] if a logit is NaN or +Inf: it checks all before a sequence's
+// first token, and later those that it reads. prompt is read again only if it is another slice.
 func (s *Sampler) Next(logits []float32, prompt, made []int32, pos int, mask []uint64) (Choice, error) {
-	if len(made) == 0 && damaged(logits) { // a damaged weight shows in every token, so once is enough: the check costs as much as the choice
+	if len(made) == 0 && damaged(logits) { // a damaged weight shows in every token, and the check costs as much as the choice
 		return Choice{}, ErrDamaged
 	}
 	s.adjust(logits, prompt, made)
@@ -122,7 +111,6 @@ func (s *Sampler) Next(logits []float32, prompt, made []int32, pos int, mask []u
 	return Choice{Token: token}, nil
 }
 
-// damaged reports whether a logit is NaN or +Inf.
 func damaged(logits []float32) bool {
 	for _, l := range logits {
 		if !(l <= math.MaxFloat32) {
@@ -132,7 +120,7 @@ func damaged(logits []float32) bool {
 	return false
 }
 
-// adjust applies steps 2 (except the mask), 3 and 4, and saves the old logits.
+// adjust applies steps 2 (but the mask), 3 and 4.
 func (s *Sampler) adjust(logits []float32, prompt, made []int32) {
 	s.undo = s.undo[:0]
 	set := func(t int32, l float32) {
@@ -164,7 +152,7 @@ func (s *Sampler) adjust(logits []float32, prompt, made []int32) {
 	}
 }
 
-// penalised returns the logit of a token that occurs count times in the output; 0: only in the prompt.
+// count is of the output; 0: only in the prompt.
 func (p *Params) penalised(l float32, count int32, repeats bool) float32 {
 	if repeats && l > 0 {
 		l /= float32(p.RepetitionPenalty)
@@ -177,20 +165,19 @@ func (p *Params) penalised(l float32, count int32, repeats bool) float32 {
 	return l
 }
 
-// restore undoes adjust.
 func (s *Sampler) restore(logits []float32) {
 	for i := len(s.undo) - 1; i >= 0; i-- {
 		logits[s.undo[i].Token] = s.undo[i].Logprob
 	}
 }
 
-// uniform returns a number in [0, 1) with 53 random bits, a pure function of its arguments.
+// uniform returns a number in [0, 1) with 53 random bits.
 func uniform(seed, index, pos uint64) float64 {
 	h := mix(mix(mix(seed)+index) + pos)
 	return float64(h>>11) / (1 << 53)
 }
 
-// mix scatters x over 64 bits: one step of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+// mix is a step of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -7,9 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/kernel"
 )
 
-// Score returns token as a choice with its log probability under logits and the
-// top most probable tokens. It changes nothing: it also scores a prompt's tokens.
-// Of equally probable tokens the lower comes first.
+// Score returns token with its log probability and the top most probable tokens, of equals the lower first.
 func Score(logits []float32, token int32, top int) Choice {
 	norm := logSumExp(logits)
 	logprob := func(l float32) float32 {
@@ -40,7 +38,7 @@ func Score(logits []float32, token int32, top int) Choice {
 	return c
 }
 
-// logSumExp is log Σ exp(logits), the normaliser of the distribution.
+// logSumExp is log Σ exp(logits).
 func logSumExp(logits []float32) float64 {
 	top := argmax(logits, nil)
 	if top < 0 {

@@ -2,18 +2,17 @@ package sample
 
 import "slices"
 
-// occurrence is the number of times that a token was generated; 0: it occurs in the prompt only.
+// occurrence counts a generated token; 0: in the prompt only.
 type occurrence struct{ token, count int32 }
 
-// occurrences counts the tokens of a sequence. For a growing sequence it counts only the new tokens; for another
-// sequence it starts over.
+// occurrences counts a growing sequence's new tokens only.
 type occurrences struct {
-	prompt, made []int32 // the counted tokens; made is a copy
+	prompt, made []int32 // counted; made is a copy
 	at           map[int32]int
 	list         []occurrence
 }
 
-// follow updates the list to a sequence. withPrompt includes tokens that only the prompt has.
+// follow updates the list. withPrompt includes tokens that only the prompt has.
 func (o *occurrences) follow(prompt, made []int32, withPrompt bool) {
 	if !withPrompt {
 		prompt = nil
@@ -30,7 +29,6 @@ func (o *occurrences) follow(prompt, made []int32, withPrompt bool) {
 	o.made = append(o.made, made[len(o.made):]...)
 }
 
-// find returns the index of a token in the list.
 func (o *occurrences) find(t int32) int {
 	i, ok := o.at[t]
 	if !ok {
@@ -41,7 +39,7 @@ func (o *occurrences) find(t int32) int {
 	return i
 }
 
-// same reports whether two slices are the same memory.
+// same compares addresses.
 func same(a, b []int32) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

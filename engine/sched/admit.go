@@ -2,11 +2,11 @@ package sched
 
 import "github.com/rouse-dev/rouse/engine/block"
 
-// admit gives a waiting sequence a seat and blocks for all of its tokens, if there are enough. Otherwise it stays in
-// the queue, or is parked until a sibling has computed its prompt.
+// admit gives a sequence a seat and blocks for all of its tokens. Otherwise it stays in the queue, or is parked until a
+// sibling has computed its prompt.
 func (s *Scheduler) admit(q *sequence) bool {
 	if q.flying > 0 {
-		return false // preempted with a token in flight; it is known after the next Update
+		return false // its token in flight is known after the next Update
 	}
 	donor := s.donor(q)
 	if g := q.group; g != nil && donor == nil && g.leader != nil && g.leader != q {
@@ -44,19 +44,16 @@ func (s *Scheduler) donor(q *sequence) *sequence {
 	return q.group.donor(s.step)
 }
 
-// asksCache reports whether q can use the prefix cache; a sequence that wants output at each position can't.
 func (s *Scheduler) asksCache(q *sequence) bool {
 	return s.cfg.Prefix && !q.score && !q.pool
 }
 
-// usable returns the names of the full blocks of q that may come from the cache. The last token is always computed,
-// because the next one is sampled after it.
+// usable returns the names of full blocks. The last token is always computed, for the next one.
 func (s *Scheduler) usable(q *sequence) []block.Hash {
 	q.hashes = block.Chain(q.hashes, q.req.Root, q.tokens, s.pool.Size())
 	return q.hashes[:(len(q.tokens)-1)/s.pool.Size()]
 }
 
-// need returns how many free blocks admitting q takes.
 func (s *Scheduler) need(q *sequence) int {
 	need := s.pool.Need(len(q.tokens))
 	if s.donor(q) != nil {
@@ -69,8 +66,7 @@ func (s *Scheduler) need(q *sequence) int {
 	return need
 }
 
-// inherit starts q at the last token of the prompt, with a sibling's blocks. The block with this token is copied,
-// because q writes into it.
+// inherit starts q at the prompt's last token, with a sibling's blocks. That token's block is copied: q writes into it.
 func (s *Scheduler) inherit(q, donor *sequence) {
 	have := len(q.req.Prompt) - 1
 	for _, b := range donor.blocks[:s.pool.Need(have)] {
@@ -89,7 +85,6 @@ func (s *Scheduler) inherit(q, donor *sequence) {
 	s.batch.Copies = append(s.batch.Copies, Copy{From: from, To: to})
 }
 
-// recall starts q after its prefix in the prefix cache.
 func (s *Scheduler) recall(q *sequence, first bool) {
 	for _, h := range s.usable(q) {
 		b, ok := s.pool.Take(h)

@@ -2,7 +2,7 @@ package sched
 
 import "fmt"
 
-// Check verifies the books, the pool's included. It looks at everything; call it in tests and when idle.
+// Check verifies the books, the pool's included. It is slow, for tests.
 func (s *Scheduler) Check() error {
 	if err := s.pool.Check(); err != nil {
 		return err
@@ -48,7 +48,6 @@ func (s *Scheduler) Check() error {
 	return s.checkQueue()
 }
 
-// checkSequence verifies what one sequence says of itself.
 func (s *Scheduler) checkSequence(id ID, q *sequence) error {
 	size := s.pool.Size()
 	switch {
@@ -71,7 +70,6 @@ func (s *Scheduler) checkSequence(id ID, q *sequence) error {
 	return nil
 }
 
-// checkQueue verifies the lists of the queue.
 func (s *Scheduler) checkQueue() error {
 	n := 0
 	for i, c := range s.queue.classes {

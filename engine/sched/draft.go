@@ -2,20 +2,18 @@ package sched
 
 import "math/bits"
 
-// ngram is how many tokens at the end of a sequence must have occurred before, to guess what follows.
 const ngram = 3
 
-// draft guesses the next tokens of one sequence: those that followed the last time that its last
-// [ngram] tokens occurred (prompt lookup). It answers for itself: guesses that are wrong cost work,
-// so one that is mostly wrong rests, each time twice as long.
+// draft guesses the tokens that followed the last time that the last [ngram] tokens occurred (prompt lookup). A draft
+// that is mostly wrong rests, each time twice as long.
 type draft struct {
-	table  []int32 // where the n-gram of a hash ended last: the position after it
-	match  int     // where the last n-gram may have ended before; 0 is nowhere
-	most   int     // tokens a guess
-	reach  int     // tokens that the next guess has: one more than what was right last time
-	credit int     // guesses that may be all wrong until it rests
+	table  []int32 // end of the last n-gram of a hash
+	match  int     // where it may have ended before; 0: nowhere
+	most   int     // tokens of a guess
+	reach  int     // tokens of the next guess
+	credit int     // wrong guesses until it rests
 	rest   int     // tokens until it tries again
-	nap    int     // how long the next rest is
+	nap    int
 }
 
 const (
@@ -28,7 +26,6 @@ func newDraft(most, tokens int) *draft {
 	return &draft{table: make([]int32, 1<<bits.Len(uint(max(tokens, 64)-1))), most: most, reach: most, credit: credit, nap: nap}
 }
 
-// index takes the tokens from the given one on, which were appended.
 func (d *draft) index(tokens []int32, from int) {
 	for end := max(from+1, ngram); end <= len(tokens); end++ {
 		h := uint32(0)
@@ -46,7 +43,6 @@ func (d *draft) index(tokens []int32, from int) {
 	}
 }
 
-// ready reports whether there is something to guess.
 func (d *draft) ready(tokens []int32) bool {
 	if d.match == 0 || d.credit == 0 {
 		return false
@@ -59,7 +55,6 @@ func (d *draft) ready(tokens []int32) bool {
 	return true
 }
 
-// learn takes note of how many of a guess's tokens were right.
 func (d *draft) learn(guessed, right int) {
 	if right == guessed {
 		d.reach = min(d.most, 2*d.reach)
@@ -75,8 +70,7 @@ func (d *draft) learn(guessed, right int) {
 	}
 }
 
-// guess returns the last token of q, which is the one to compute, and guesses after it: at most n of
-// them, and no more than q has room for without a preemption.
+// guess returns q's last token and at most n guesses, as many as fit without a preemption.
 func (s *Scheduler) guess(q *sequence, n int) (tokens []int32, guesses int) {
 	d := q.draft
 	n = min(n, d.reach)

@@ -34,8 +34,6 @@ func request(r *rand.Rand, positions int) (q sched.Request, cyclic bool) {
 		q.Pool = true
 	case 3:
 		q.Lockstep = true
-	case 4:
-		q.NoDraft = true
 	}
 	return q, r.IntN(3) == 0
 }

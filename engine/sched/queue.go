@@ -6,18 +6,17 @@ import (
 	"sort"
 )
 
-// promoted is the rank before all priorities.
 const promoted = math.MinInt
 
-// idleFlows is the most tenants without sequences that are remembered.
+// idleFlows bounds tenants without sequences.
 const idleFlows = 1024
 
-// queue holds the waiting sequences: a class per rank, a flow per tenant in it, and the flow's sequences by arrival.
+// queue has a class per rank, in it a flow per tenant, in it sequences by arrival.
 type queue struct {
 	len     int
-	classes []*class // by rank; the first holds promoted sequences
+	classes []*class // by rank; the first is for promoted sequences
 	flows   map[flowKey]*flow
-	live    int // flows with sequences, running or waiting
+	live    int // with sequences, running or waiting
 }
 
 type flowKey struct {
@@ -25,22 +24,20 @@ type flowKey struct {
 	tenant   string
 }
 
-// class is the flows of one priority.
 type class struct {
 	rank    int
-	clock   int64   // the virtual time of the flow that was served last
-	waiting []*flow // flows with waiting sequences
-	flows   int     // all flows
-	live    int     // flows with sequences, running or waiting
+	clock   int64 // virtual time of the flow served last
+	waiting []*flow
+	flows   int // all
+	live    int // with sequences, running or waiting
 }
 
-// flow is one tenant's sequences of one priority.
 type flow struct {
 	key        flowKey
 	class      *class
 	time       int64 // virtual: tokens computed
-	live       int   // sequences, running or waiting
-	seats      int   // running sequences
+	live       int   // with running ones
+	seats      int
 	step       uint64
 	got        int // tokens for prompts in that step
 	head, tail *sequence
@@ -55,8 +52,7 @@ func newQueue() queue {
 
 func (u *queue) front() *flow { return u.flows[flowKey{promoted, ""}] }
 
-// flow returns the flow of a tenant, and creates it if needed. If it has nothing waiting, it starts at the class's
-// time: unused share is lost.
+// flow creates a flow if needed. One with nothing waiting starts at the class's time: unused share is lost.
 func (u *queue) flow(priority int, tenant string) *flow {
 	k := flowKey{priority, tenant}
 	f := u.flows[k]
@@ -76,7 +72,6 @@ func (u *queue) flow(priority int, tenant string) *flow {
 	return f
 }
 
-// class returns the class of a priority, and creates it if needed.
 func (u *queue) class(rank int) *class {
 	i := sort.Search(len(u.classes), func(i int) bool { return u.classes[i].rank >= rank })
 	if i == len(u.classes) || u.classes[i].rank != rank {
@@ -85,8 +80,8 @@ func (u *queue) class(rank int) *class {
 	return u.classes[i]
 }
 
-// part removes a finished sequence from its flow. A flow without sequences is remembered while it has had more than
-// others, so that leaving and returning gains nothing. If there are too many such flows, all are forgotten.
+// part remembers a flow while it has had more than others: leaving and returning gains nothing. If there are too many,
+// all are forgotten.
 func (u *queue) part(q *sequence) {
 	f := q.flow
 	if f.live--; f.live > 0 {
@@ -114,7 +109,6 @@ func (u *queue) forget(f *flow) {
 	}
 }
 
-// line returns the flow in which a sequence waits.
 func (u *queue) line(q *sequence) *flow {
 	if q.rank == promoted {
 		return u.front()
@@ -122,7 +116,7 @@ func (u *queue) line(q *sequence) *flow {
 	return q.flow
 }
 
-// push adds a sequence to its flow, in order of arrival.
+// push keeps the order of arrival.
 func (u *queue) push(q *sequence) {
 	f := u.line(q)
 	if f.head == nil {
@@ -152,7 +146,6 @@ func (u *queue) push(q *sequence) {
 	o.prev = q
 }
 
-// remove takes a waiting sequence out of the queue.
 func (u *queue) remove(q *sequence) {
 	f := u.line(q)
 	if q.prev == nil {
@@ -176,7 +169,7 @@ func (u *queue) remove(q *sequence) {
 	}
 }
 
-// peek returns the waiting sequence whose turn it is among those with room, or nil if there is none.
+// peek returns the next sequence with room, or nil.
 func (u *queue) peek(room func(*sequence) int) *sequence {
 	if u.len == 0 {
 		return nil
@@ -195,7 +188,6 @@ func (u *queue) peek(room func(*sequence) int) *sequence {
 	return nil
 }
 
-// oldest returns the waiting sequence that arrived first, or nil if none waits.
 func (u *queue) oldest() (q *sequence) {
 	for _, c := range u.classes {
 		for _, f := range c.waiting {
@@ -207,7 +199,7 @@ func (u *queue) oldest() (q *sequence) {
 	return q
 }
 
-// sooner orders sequences that want a share of the budget for their prompt:
+// sooner orders sequences that want budget for their prompt:
 //
 //  1. by priority,
 //  2. by the tenant's tokens, fewest first,

@@ -8,8 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/block"
 )
 
-// Schedule decides the next step. It returns nil if Config.Depth batches are in flight, or if nothing can be computed
-// now. Batches must be computed in the order of the calls.
+// Schedule decides the next step, or returns nil. Batches must be computed in the order of the calls.
 func (s *Scheduler) Schedule() *Batch {
 	if s.flying == s.cfg.Depth {
 		return nil
@@ -38,8 +37,7 @@ func (s *Scheduler) Schedule() *Batch {
 	return &s.batch
 }
 
-// settleBatch applies what other sequences of the same batch must not see: it names the blocks that the batch fills,
-// and lets siblings of a finished prompt begin.
+// settleBatch does what other sequences of the batch must not see.
 func (s *Scheduler) settleBatch() {
 	if s.cfg.Prefix {
 		for _, q := range s.full {
@@ -53,7 +51,6 @@ func (s *Scheduler) settleBatch() {
 	}
 }
 
-// age promotes the sequence that has waited longest, after Config.Aging steps.
 func (s *Scheduler) age() {
 	if s.queue.len == 0 {
 		s.waited = 0
@@ -71,8 +68,7 @@ func (s *Scheduler) age() {
 	}
 }
 
-// makeRoom preempts running sequences for the next waiting one, if it has the better priority, lacks room, and
-// preemption makes enough.
+// makeRoom preempts for a better priority that lacks room, if it gets enough.
 func (s *Scheduler) makeRoom() {
 	for len(s.running) > 0 {
 		q := s.queue.peek(s.room)
@@ -98,8 +94,7 @@ func (s *Scheduler) makeRoom() {
 	}
 }
 
-// decode schedules every running sequence with one token left, and reports whether one was preempted for it. fill
-// schedules the others' prompts.
+// decode is for sequences with one token left.
 func (s *Scheduler) decode(f *flight) (preempted bool) {
 	guess := s.cfg.Draft > 0 && len(s.running) <= s.cfg.DraftSeats
 	for i := 0; i < len(s.running); i++ { // the list may shrink from its end
@@ -118,7 +113,7 @@ func (s *Scheduler) decode(f *flight) (preempted bool) {
 			if q.flying > 0 {
 				continue // a draft is worth the wait for the token in flight
 			}
-			// All later running sequences keep one token of the budget.
+			// All later sequences keep a token of the budget.
 			guesses = min(q.limit-q.computed-1, s.cfg.Budget-s.batch.Tokens-(len(s.running)-i))
 		}
 		for q.computed >= q.room && !s.grow(q, 1) {
@@ -132,15 +127,14 @@ func (s *Scheduler) decode(f *flight) (preempted bool) {
 	return preempted
 }
 
-// grow gives q blocks for n more positions. If too few are free it changes nothing and returns false.
+// grow changes nothing if too few blocks are free.
 func (s *Scheduler) grow(q *sequence, n int) (ok bool) {
 	q.blocks, ok = s.pool.AllocN(q.blocks, s.pool.Need(q.computed+n)-len(q.blocks))
 	q.room = len(q.blocks) * s.pool.Size()
 	return ok
 }
 
-// fill gives the rest of the budget to prompts, one after the other. Once a tenant has its part of it, no sequence of a
-// worse priority gets any.
+// fill is for prompts. Once a tenant has its part, no worse priority gets any.
 func (s *Scheduler) fill(f *flight, admit bool) {
 	worst := math.MaxInt
 	for s.batch.Tokens < s.cfg.Budget {
@@ -194,8 +188,8 @@ func (s *Scheduler) fill(f *flight, admit bool) {
 	}
 }
 
-// promote promotes the sequence that has waited longest. It reports false if that one is next anyway. q is the waiting one
-// whose turn is next; nil: none may be admitted.
+// promote reports false if the sequence that has waited longest is next anyway. q is the next waiting one; nil: none
+// may be admitted.
 func (s *Scheduler) promote(q, next *sequence) bool {
 	oldest := q
 	if q != nil {
@@ -224,7 +218,6 @@ func (s *Scheduler) promote(q, next *sequence) bool {
 	return true
 }
 
-// seat adds q to the running sequences.
 func (s *Scheduler) seat(q *sequence) {
 	q.state = running
 	q.flow.seats++
@@ -232,7 +225,6 @@ func (s *Scheduler) seat(q *sequence) {
 	s.running = slices.Insert(s.running, i, q)
 }
 
-// put adds the next n tokens of q to the batch, and at most guesses draft tokens.
 func (s *Scheduler) put(f *flight, q *sequence, n, guesses int) {
 	pos, total := q.computed, q.total()
 	it := s.slot()
@@ -243,7 +235,7 @@ func (s *Scheduler) put(f *flight, q *sequence, n, guesses int) {
 	case pos+n <= len(q.tokens):
 		it.Tokens = q.tokens[pos : pos+n]
 	default:
-		it.Tokens = unknown[:] // n is 1: no sequence has two tokens left while one is in flight
+		it.Tokens = unknown[:] // n is 1: with one token in flight no other is left
 	}
 	it.Blocks, it.New = q.blocks, len(q.blocks)-q.sent
 	if q.begin {
@@ -276,7 +268,7 @@ func (s *Scheduler) put(f *flight, q *sequence, n, guesses int) {
 	}
 }
 
-// slot adds an empty item to the batch. It clears the item in place, because a copy is half the cost of a step.
+// slot clears an item in place: a copy is half the cost of a step.
 func (s *Scheduler) slot() *Item {
 	n := len(s.batch.Items)
 	if n == cap(s.batch.Items) {
@@ -289,11 +281,9 @@ func (s *Scheduler) slot() *Item {
 	return it
 }
 
-// unknown is the Tokens of an item whose only token is in flight.
 var unknown = [1]int32{Unknown}
 
-// preempt returns a running sequence to the queue, with its tokens but without its blocks. The worker forgets it, so that it
-// never knows more sequences than run. It has no item in the current batch.
+// preempt makes the worker forget the sequence: it never knows more than run. The current batch has no item of it.
 func (s *Scheduler) preempt(i int) *sequence {
 	q := s.running[i]
 	s.running = slices.Delete(s.running, i, i+1)
@@ -305,7 +295,6 @@ func (s *Scheduler) preempt(i int) *sequence {
 	return q
 }
 
-// release frees the blocks of q and resets its computed state.
 func (s *Scheduler) release(q *sequence) {
 	if s.cfg.Prefix {
 		s.register(q)
@@ -316,7 +305,7 @@ func (s *Scheduler) release(q *sequence) {
 	q.reset()
 }
 
-// register names q's blocks whose tokens are all known, and computed or in batches that come before any future one.
+// register names q's blocks whose tokens are known, and computed or in a batch.
 func (s *Scheduler) register(q *sequence) {
 	n := min(q.computed, len(q.tokens)) / s.pool.Size()
 	if q.registered >= n {
@@ -329,7 +318,6 @@ func (s *Scheduler) register(q *sequence) {
 	q.fills = (n + 1) * s.pool.Size()
 }
 
-// tidy removes gone sequences from running.
 func (s *Scheduler) tidy() {
 	if s.gone == 0 {
 		return

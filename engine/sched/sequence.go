@@ -6,49 +6,47 @@ import (
 	"github.com/rouse-dev/rouse/engine/block"
 )
 
-// state is the state of a sequence.
 type state uint8
 
 const (
 	queued  state = iota // in the queue
-	parked               // with its group, until a sibling has computed the prompt
+	parked               // until a sibling has computed the prompt
 	running              // has a seat and blocks
-	gone                 // finished or aborted; batches in flight may still have it
+	gone                 // finished or aborted; batches in flight may have it
 )
 
-// ahead is the number of tokens that a sequence gets memory for when it first runs, so that a step allocates nothing.
+// ahead is the tokens that a sequence gets memory for at first.
 const ahead = 1024
 
-// sequence is the scheduler's state of one sequence. The fields used in every step come first.
 type sequence struct {
 	id         ID
 	tokens     []int32
 	blocks     []int32
-	computed   int    // positions that are computed, or in a batch in flight
-	flying     int    // placeholders after tokens: sampled by batches in flight
-	limit      int    // the most positions that are ever computed
+	computed   int    // also in a batch in flight
+	flying     int    // placeholders after tokens
+	limit      int    // most positions ever computed
 	room       int    // positions that blocks hold
 	sent       int    // blocks that the worker has seen
-	registered int    // blocks that are in the prefix cache by name
-	fills      int    // the value of computed at which the next block is registered
-	high       int    // the maximum of computed so far; positions below it are not counted again
+	registered int    // blocks in the prefix cache
+	fills      int    // where the next block is registered
+	high       int    // most computed; positions below are not counted again
 	from       int    // position of its last item
-	step       uint64 // the last batch with an item of this sequence
+	step       uint64 // of its last item
 	flow       *flow
-	draft      *draft // nil if nothing is drafted
-	group      *group // nil without siblings
-	life       uint32 // the number of times it lost its blocks
+	draft      *draft // nil: no drafts
+	group      *group // nil: no siblings
+	life       uint32 // how often blocks were lost
 	state      state
-	begin      bool // its next item has Begin
-	seen       bool // the worker has state of it to forget
-	guessing   bool // a batch in flight has drafts of it
-	lockstep   bool // copied from the request:
+	begin      bool // the next item has Begin
+	seen       bool // by the worker
+	guessing   bool // drafts are in flight
+	lockstep   bool // from the request:
 	pool       bool
 	score      bool
 
 	rank   int    // its priority, or promoted
 	order  uint64 // of arrival
-	since  uint64 // the step since which it waits
+	since  uint64 // step since which it waits
 	hashes []block.Hash
 	req    Request
 
@@ -62,20 +60,20 @@ func newSequence(r Request, limit int, hashes []block.Hash) *sequence {
 	}
 }
 
-// total returns the number of tokens, placeholders included.
+// total counts placeholders too.
 func (q *sequence) total() int { return len(q.tokens) + q.flying }
 
-// left returns the number of tokens that can be computed now.
+// left counts the tokens that can be computed now.
 func (q *sequence) left() int { return min(q.total(), q.limit) - q.computed }
 
-// reset forgets all computed state. The blocks must be freed already.
+// reset needs that blocks are free.
 func (q *sequence) reset() {
 	q.computed, q.room, q.sent, q.registered, q.fills = 0, 0, 0, 0, 0
 	q.begin, q.guessing = true, false
 	q.life++
 }
 
-// prepare allocates for the tokens to come, once, and copies the slices passed to Add.
+// prepare allocates, and copies Add's slices.
 func (q *sequence) prepare(cfg Config, size int) {
 	if q.high > 0 {
 		return
@@ -86,13 +84,13 @@ func (q *sequence) prepare(cfg Config, size int) {
 		q.hashes = append(make([]block.Hash, 0, n/size), q.hashes...)
 	}
 	q.blocks = make([]int32, 0, min(q.limit+size-1, n+cfg.Draft+size)/size)
-	if cfg.Draft > 0 && !q.lockstep && !q.req.NoDraft && !q.pool {
+	if cfg.Draft > 0 && !q.lockstep && !q.pool {
 		q.draft = newDraft(cfg.Draft, n)
 		q.draft.index(q.tokens, 0)
 	}
 }
 
-// before orders running sequences; the last is preempted first.
+// Of running sequences the last is preempted first.
 func (q *sequence) before(o *sequence) bool {
 	if q.rank != o.rank {
 		return q.rank < o.rank
@@ -100,15 +98,15 @@ func (q *sequence) before(o *sequence) bool {
 	return q.order < o.order
 }
 
-// group is the sequences of one request that share a prompt. The leader computes the prompt while the others are
-// parked. Afterwards they begin with the blocks of any member that has it.
+// group shares a prompt. The leader computes it while the others are parked. They begin with the blocks of any member
+// that has it.
 type group struct {
-	members []*sequence // unfinished ones
-	leader  *sequence   // nil while no sequence computes the prompt, or after it is computed
+	members []*sequence // unfinished
+	leader  *sequence   // nil: none computes the prompt
 	pending []*sequence // parked
 }
 
-// donor returns a running member that computed the prompt, except its last token, in batches before step; or nil.
+// donor returns a running member that computed the prompt but its last token, or nil.
 func (g *group) donor(step uint64) *sequence {
 	for _, q := range g.members {
 		if q.state != running {
@@ -125,7 +123,6 @@ func (g *group) donor(step uint64) *sequence {
 	return nil
 }
 
-// park takes a waiting sequence out of the queue until its leader has computed the prompt.
 func (s *Scheduler) park(q *sequence) {
 	s.queue.remove(q)
 	q.state = parked
@@ -133,7 +130,6 @@ func (s *Scheduler) park(q *sequence) {
 	s.parked++
 }
 
-// unpark clears the group's leader and queues its parked sequences.
 func (s *Scheduler) unpark(g *group) {
 	g.leader = nil
 	for _, q := range g.pending {
@@ -144,7 +140,6 @@ func (s *Scheduler) unpark(g *group) {
 	g.pending = g.pending[:0]
 }
 
-// leave removes a finished sequence from its group.
 func (s *Scheduler) leave(q *sequence) {
 	g := q.group
 	is := func(o *sequence) bool { return o == q }

@@ -1,12 +1,11 @@
 package sched
 
-// shareAfter is how many steps a sequence waits before one of another tenant is preempted for it. Most answers are short
-// enough to end before.
+// shareAfter is in steps: most answers end before.
 const shareAfter = 16
 
-// shareSeats preempts a running sequence if no seat is free and the next waiting one has waited for shareAfter. It takes
-// the last one of a tenant with more than its share of the seats, for one of a tenant with less. A share is the seats divided by the tenants that have
-// sequences, rounded up. Priorities come first: a sequence is never preempted for one of a worse priority.
+// shareSeats preempts if no seat is free and the next sequence has waited for shareAfter. It takes the last one of a
+// tenant with more than its share of seats, for one of a tenant with less. A share is the seats divided by the tenants
+// with sequences, rounded up. None is preempted for a worse priority.
 func (s *Scheduler) shareSeats() {
 	q, live := s.queue.peek(s.room), s.queue.live
 	if q == nil || q.flying > 0 || q.rank == promoted || s.step-q.since < shareAfter || len(s.running) < s.cfg.Seats {
@@ -21,9 +20,8 @@ func (s *Scheduler) shareSeats() {
 	}
 }
 
-// room returns how many tokens q may have of this step's budget for prompts: all, or what its tenant has left of a half
-// while another tenant of its priority has sequences. So no tenant's long prompts fill the step in which another gets a
-// token, and two tenants make progress in each. A prompt that ends in the step may have more.
+// room returns how many tokens of this step q's prompt may have: all, or its tenant's rest of a half while another
+// tenant of its priority has sequences. A prompt that ends may have more.
 func (s *Scheduler) room(q *sequence) int {
 	f := q.flow
 	if f.class.live < 2 {

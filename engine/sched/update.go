@@ -1,23 +1,19 @@
 package sched
 
-// flight is a batch whose results are not known yet.
 type flight struct {
 	step    uint64
-	entries []entry // of the items with Sample, in order
+	entries []entry // of the items with Sample
 }
 
-// entry holds the data that an item's result needs when it arrives.
 type entry struct {
 	q     *sequence
 	pos   int
 	draft int
-	life  uint32 // the sequence's life when scheduled; a preemption changes it
+	life  uint32 // a preemption changes it
 }
 
-// Update applies the results of the oldest batch in flight: one for each of its items with Sample, in order. It
-// appends the tokens to their sequences, and drops sequences that are done or have Max tokens. It also drops a
-// sequence whose result is missing or has no tokens. Results for finished sequences are ignored. It reports whether
-// step was the oldest in flight; any other step, as after a Reset, changes nothing.
+// Update applies the results of the oldest batch in flight, in order. Sequences that are done, have Max tokens, or have
+// no result are dropped. It reports whether step was the oldest; else it changes nothing.
 func (s *Scheduler) Update(step uint64, results []Result) bool {
 	if s.flying == 0 || s.flights[s.first].step != step {
 		return false
@@ -50,7 +46,7 @@ func (s *Scheduler) Update(step uint64, results []Result) bool {
 	return true
 }
 
-// settle applies one result; nil means that it is missing.
+// settle applies a result; nil: missing.
 func (s *Scheduler) settle(q *sequence, e *entry, r *Result) {
 	if r == nil || q.pool || len(r.Tokens) == 0 {
 		s.drop(q)
@@ -82,7 +78,6 @@ func (s *Scheduler) settle(q *sequence, e *entry, r *Result) {
 	}
 }
 
-// drop removes a finished or aborted sequence.
 func (s *Scheduler) drop(q *sequence) {
 	switch q.state {
 	case running:
@@ -101,7 +96,7 @@ func (s *Scheduler) drop(q *sequence) {
 	s.queue.part(q)
 }
 
-// end tells the worker with the next batch to forget a sequence, if it knows it.
+// end makes the worker forget a sequence.
 func (s *Scheduler) end(q *sequence) {
 	if q.seen {
 		s.ends = append(s.ends, q.id)

@@ -12,14 +12,12 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// Limits of an adapter's name and path, in bytes.
 const (
 	maxAdapterName = 256
 	maxAdapterPath = 4096
 )
 
-// checkAdapterName rejects names with commas, which separate the names in vllm:lora_requests_info, and other invalid
-// names.
+// checkAdapterName rejects commas too, which separate the names in vllm:lora_requests_info.
 func checkAdapterName(name string) error {
 	switch {
 	case name == "" || len(name) > maxAdapterName:
@@ -30,14 +28,12 @@ func checkAdapterName(name string) error {
 	return nil
 }
 
-// adapterRequest is the body of vLLM's two adapter endpoints.
 type adapterRequest struct {
 	Name string `json:"lora_name"`
 	Path string `json:"lora_path"`
 }
 
-// loadAdapter answers POST /v1/load_lora_adapter once requests can use the adapter. Like /sleep it is for the
-// operator, not for clients.
+// loadAdapter answers once requests can use the adapter.
 func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) error {
 	var a adapterRequest
 	paid, err := s.read(w, r, &a)
@@ -63,7 +59,7 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) error {
 	return writeText(w, "Success: LoRA adapter '"+a.Name+"' added successfully.")
 }
 
-// unloadAdapter answers POST /v1/unload_lora_adapter once the last request that uses the adapter has ended.
+// unloadAdapter answers once the adapter's last request has ended.
 func (s *Server) unloadAdapter(w http.ResponseWriter, r *http.Request) error {
 	var a adapterRequest
 	paid, err := s.read(w, r, &a)
@@ -81,7 +77,6 @@ func (s *Server) unloadAdapter(w http.ResponseWriter, r *http.Request) error {
 	return writeText(w, "Success: LoRA adapter '"+a.Name+"' removed successfully.")
 }
 
-// adapterError converts an error into what the caller can change: the name, the file, or the time.
 func adapterError(err error) error {
 	var request *engine.RequestError
 	switch {
@@ -101,6 +96,6 @@ func adapterError(err error) error {
 
 func writeText(w http.ResponseWriter, text string) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = w.Write([]byte(text)) // the client may have left: nothing to do about it
+	_, _ = w.Write([]byte(text)) // the client may have left
 	return nil
 }

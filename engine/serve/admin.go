@@ -7,7 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// health answers GET /health and /ping: it fails if the last step failed. A sleeping model is healthy.
+// health answers GET /health and /ping. A sleeping model is healthy.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 	if err := s.engine.Stats().Failure; err != nil {
 		return errorf(http.StatusServiceUnavailable, codeUnhealthy, "the last step failed: %v", err)
@@ -15,24 +15,23 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, struct{}{})
 }
 
-// version answers GET /version.
 func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, map[string]string{"version": s.cfg.Version})
 }
 
-// load answers GET /load: the number of unfinished requests, as in vLLM.
+// load returns the number of unfinished requests, as vLLM does.
 func (s *Server) load(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, map[string]int{"server_load": s.engine.Stats().Open})
 }
 
-// isSleeping answers GET /is_sleeping: true until a wake has generated its token.
+// isSleeping is true until a wake has generated its token.
 func (s *Server) isSleeping(w http.ResponseWriter, _ *http.Request) error {
 	state := s.engine.Stats().State
 	return writeJSON(w, map[string]bool{"is_sleeping": state == engine.Asleep || state == engine.Waking})
 }
 
-// sleep answers POST /sleep?level=1|2&mode=wait|abort|move|refuse once the model is asleep, with the number of
-// conversation tokens it keeps. The default is level 1 and wait. A client that leaves earlier cancels the sleep.
+// sleep answers once the model is asleep, with the number of conversation tokens it keeps. A client that leaves earlier
+// cancels the sleep.
 func (s *Server) sleep(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	level := 1
@@ -59,7 +58,6 @@ func (s *Server) sleep(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, map[string]any{"is_sleeping": true, "level": stats.Level, "kept_tokens": kept})
 }
 
-// wakeUp answers POST /wake_up, after the model has generated a token.
 func (s *Server) wakeUp(w http.ResponseWriter, r *http.Request) error {
 	token, err := s.engine.Wake(r.Context())
 	if err != nil {

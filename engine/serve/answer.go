@@ -8,22 +8,17 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// answer writes one request's events in an endpoint's format. It belongs to one goroutine. Events come in order, with
-// the first event of every choice marked.
+// answer writes one request's events in an endpoint's format, for one goroutine. Each choice's events come in order.
 type answer interface {
-	// chunk appends an event's choice for a stream; nothing if the event has nothing new for a client.
+	// chunk appends an event's choice for a stream, or nothing.
 	chunk(dst []byte, ev *engine.Event, first bool) []byte
-	// collect records an event of an answer that is not streamed.
 	collect(ev *engine.Event, first bool)
-	// choice appends the collected choice of an index.
 	choice(dst []byte, index int) []byte
 	// extra appends members of the whole answer, each after a comma.
 	extra(dst []byte) []byte
-	// object returns the object types of a whole answer and of a stream's chunks.
 	object() (whole, chunk string)
 }
 
-// envelope is the JSON around the choices, the same for every chunk of an answer.
 type envelope struct {
 	id, model string
 	created   int64
@@ -35,7 +30,6 @@ func newEnvelope(prefix, model string, choices int, a answer) *envelope {
 	return &envelope{id: prefix + rand.Text(), model: model, created: time.Now().Unix(), answer: a, choices: choices}
 }
 
-// head appends everything before the choices.
 func (e *envelope) head(dst []byte, object string) []byte {
 	dst = appendString(append(dst, `{"id":`...), e.id)
 	dst = appendString(append(dst, `,"object":`...), object)
@@ -44,7 +38,6 @@ func (e *envelope) head(dst []byte, object string) []byte {
 	return append(dst, `,"choices":[`...)
 }
 
-// whole writes the body of an answer that is not streamed.
 func (e *envelope) whole(out *pieces, u usage) {
 	object, _ := e.answer.object()
 	out.buf = e.head(out.buf, object)
@@ -58,10 +51,9 @@ func (e *envelope) whole(out *pieces, u usage) {
 	out.buf = append(e.answer.extra(out.buf), '}', '\n')
 }
 
-// collected is a choice being collected.
 type collected struct {
 	text   []byte
-	events []engine.Event // only if log probabilities are requested
+	events []engine.Event // only with log probabilities
 	finish engine.Finish
 	stop   string
 }
@@ -74,7 +66,7 @@ func (c *collected) add(ev *engine.Event, logprobs bool) {
 	c.finish, c.stop = ev.Finish, ev.StopString
 }
 
-// appendFinish appends a choice's finish reason, null before its end.
+// appendFinish appends a choice's finish reason; null before its end.
 func appendFinish(dst []byte, finish engine.Finish, stop string) []byte {
 	if finish == "" {
 		return append(dst, `,"finish_reason":null}`...)
@@ -86,7 +78,6 @@ func appendFinish(dst []byte, finish engine.Finish, stop string) []byte {
 	return append(dst, '}')
 }
 
-// words returns the texts of tokens for log probabilities.
 type words interface {
 	Piece(id int32) []byte
 	Token(id int32) string
@@ -102,5 +93,4 @@ func word(w words, id int32) (text string, raw []byte) {
 	return string(raw), raw
 }
 
-// scored reports whether an event has a token with a log probability.
 func scored(c sample.Choice) bool { return c.Token >= 0 }

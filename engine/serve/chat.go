@@ -13,7 +13,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// chatCompletions answers POST /v1/chat/completions.
 func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	var c chatRequest
 	paid, model, adapter, err := s.readFor(w, r, &c, &c.Model)
@@ -75,7 +74,7 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	return renamed(err, "prompt", "messages")
 }
 
-// grammar returns the grammar that a request's text must follow; nil: any text.
+// grammar returns the grammar that a request's text must follow; nil: none.
 //
 //  1. Forced calls follow the form of calls.
 //  2. With a form and tools, the model chooses between the form and calls.
@@ -103,7 +102,6 @@ func (s *Server) grammar(ctx context.Context, f *structure, use *toolUse, h *har
 	return s.grammars.get(ctx, w) // 3
 }
 
-// render renders a conversation with the model's chat template; it stops when ctx ends.
 func (s *Server) render(ctx context.Context, p *prompt) (string, error) {
 	p.reads = s.engine.Model().Image.Size > 0
 	turns, err := p.turns()
@@ -130,40 +128,37 @@ func (s *Server) render(ctx context.Context, p *prompt) (string, error) {
 	return text, err
 }
 
-// unended cuts what the template adds after the last message, so that the answer continues that message.
+// unended cuts what the template adds after the last message.
 func (s *Server) unended(text string, last *chat.Message) (string, error) {
 	said := s.guard(last.Content)
 	at := strings.LastIndex(text, strings.TrimSpace(said))
 	if last.Role != "assistant" || strings.TrimSpace(said) == "" || at < 0 {
 		return "", badRequest("continue_final_message", "the last message is not the assistant's, or has no text that the template shows: there is nothing to go on from")
 	}
-	if from := strings.TrimLeft(said, " \t\r\n"); strings.HasPrefix(text[at:], from) { // including trailing white space
+	if from := strings.TrimLeft(said, " \t\r\n"); strings.HasPrefix(text[at:], from) { // with trailing white space
 		return text[:at+len(from)], nil
 	}
 	return text[:at+len(strings.TrimSpace(said))], nil
 }
 
-// chatAnswer is the response format of /v1/chat/completions.
 type chatAnswer struct {
 	words    words
 	logprobs bool
 	top      int
 	choices  []chatChoice
-	prompt   *promptScores // nil unless requested
+	prompt   *promptScores
 }
 
-// chatChoice is one choice: complete, or being streamed.
 type chatChoice struct {
 	collected
-	tools    *toolParser    // nil without tools
-	thoughts *thoughtParser // nil: the model does not reason, or in harmony
-	harmony  *harmonyParser // nil: the model answers in another format
+	tools    *toolParser
+	thoughts *thoughtParser // nil: no reasoning, or harmony
+	harmony  *harmonyParser
 	calls    []toolCall
-	thought  []byte // its reasoning
-	pondered int    // tokens of reasoning
+	thought  []byte
+	pondered int
 }
 
-// toolCall is a call being collected.
 type toolCall struct {
 	id, name string
 	args     []byte
@@ -171,9 +166,9 @@ type toolCall struct {
 
 func (*chatAnswer) object() (whole, chunk string) { return "chat.completion", "chat.completion.chunk" }
 
-// thoughts makes the answer's reasoning be parsed, and lets the request's grammar begin with reasoning of limited
-// length. A form is applied to the whole text unless the prompt's end puts it after reasoning; a continued text has
-// already begun.
+// thoughts makes the answer's reasoning be parsed, and lets the request's grammar begin with at most most tokens of
+// reasoning. A grammar applies to the whole text unless the prompt begins the reasoning; a continued text has already
+// begun.
 func (a *chatAnswer) thoughts(t *thoughts, prompt string, continues bool, req *engine.Request, most *int) {
 	if t == nil {
 		return
@@ -191,7 +186,7 @@ func (a *chatAnswer) thoughts(t *thoughts, prompt string, continues bool, req *e
 	}
 }
 
-// nameCalls derives the calls' ids from the answer's id, so that another server that continues it knows them.
+// nameCalls derives the calls' ids from the answer's: a server that continues it gives the same ones.
 func (a *chatAnswer) nameCalls(id string) {
 	for i := range a.choices {
 		if t := a.choices[i].tools; t != nil {
@@ -200,8 +195,6 @@ func (a *chatAnswer) nameCalls(id string) {
 	}
 }
 
-// parts splits an event's text into reasoning, text and calls. It sets the finish reason tool_calls if there were
-// calls.
 func (c *chatChoice) parts(ev *engine.Event) (thought string, parts []toolPart) {
 	token, text := ev.Token, ev.Text
 	if c.harmony != nil {
@@ -237,14 +230,12 @@ func (c *chatChoice) parts(ev *engine.Event) (thought string, parts []toolPart) 
 	return thought, parts
 }
 
-// ends sets the finish reason tool_calls if there were calls.
 func (c *chatChoice) ends(ev *engine.Event) {
 	if ev.Finish == engine.FinishStop && c.tools != nil && c.tools.calls > 0 {
 		ev.Finish = finishTools
 	}
 }
 
-// finishTools is the finish reason of an answer with calls.
 const finishTools engine.Finish = "tool_calls"
 
 func (a *chatAnswer) chunk(dst []byte, ev *engine.Event, first bool) []byte {
@@ -282,7 +273,6 @@ func (a *chatAnswer) chunk(dst []byte, ev *engine.Event, first bool) []byte {
 	return appendFinish(dst, e.Finish, e.StopString)
 }
 
-// appendCallParts appends the calls of a chunk, one entry for each call.
 func appendCallParts(dst []byte, parts []toolPart) []byte {
 	dst = append(dst, `"tool_calls":[`...)
 	for i := 0; i < len(parts); i++ {
@@ -354,7 +344,7 @@ func (a *chatAnswer) choice(dst []byte, index int) []byte {
 	return appendFinish(dst, c.finish, c.stop)
 }
 
-// pondered returns the number of reasoning tokens, and whether the model reasons at all.
+// pondered's tokens are those of reasoning.
 func (a *chatAnswer) pondered() (tokens int, thinks bool) {
 	for i := range a.choices {
 		tokens += a.choices[i].pondered
@@ -363,7 +353,6 @@ func (a *chatAnswer) pondered() (tokens int, thinks bool) {
 	return tokens, thinks
 }
 
-// extra appends vLLM's prompt_logprobs of the whole answer.
 func (a *chatAnswer) extra(dst []byte) []byte {
 	if a.prompt == nil {
 		return dst
@@ -371,7 +360,7 @@ func (a *chatAnswer) extra(dst []byte) []byte {
 	return a.prompt.append(append(dst, ','))
 }
 
-// appendLogprobs appends {"content":[…]} with an entry for each token of the content, or null.
+// appendLogprobs appends {"content":[…]}, or null.
 func (a *chatAnswer) appendLogprobs(dst []byte, events ...engine.Event) []byte {
 	if !a.logprobs {
 		return append(dst, `null`...)
@@ -395,7 +384,7 @@ func (a *chatAnswer) appendLogprobs(dst []byte, events ...engine.Event) []byte {
 	return append(dst, `],"refusal":null}`...)
 }
 
-// appendToken appends a token's object, without its closing brace.
+// appendToken leaves the object open.
 func (a *chatAnswer) appendToken(dst []byte, t sample.Alternative) []byte {
 	text, raw := word(a.words, t.Token)
 	dst = appendString(append(dst, `{"token":`...), text)

@@ -9,10 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// maxPrompts bounds the prompts of one request.
 const maxPrompts = 256
 
-// completions answers POST /v1/completions.
 func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	var c completionRequest
 	paid, model, adapter, err := s.readFor(w, r, &c, &c.Model)
@@ -42,7 +40,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 			if err = payTokens(r.Context(), paid, requests[i].Prompt); err != nil {
 				return err
 			}
-		} else if c.Echo && len(p.tokens) <= s.engine.Context() { // a longer one is refused
+		} else if c.Echo && len(p.tokens) <= s.engine.Context() {
 			if err := s.checkTokens("prompt", p.tokens); err != nil {
 				return err
 			}
@@ -57,27 +55,25 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request) error {
 	return s.generate(w, r, &c.options, newEnvelope("cmpl-", model, n, a), requests)
 }
 
-// textPrompt is a prompt in both forms.
 type textPrompt struct {
 	text   string
 	tokens []int32
 }
 
-// textAnswer is the response format of /v1/completions.
 type textAnswer struct {
 	words    words
 	logprobs bool
 	top      int
 	echo     bool
-	n        int // choices of each prompt
+	n        int // choices per prompt
 	prompts  []textPrompt
 	choices  []collected
 
-	promptTop *int              // prompt_logprobs
-	scores    [][]sample.Choice // of each choice's prompt, if requested
+	promptTop *int
+	scores    [][]sample.Choice // of each choice's prompt
 
-	offsets []int  // characters that the log probabilities of each choice have covered
-	begun   []bool // whether they have covered anything, the prompt included
+	offsets []int  // characters of each choice covered so far
+	begun   []bool // the choice's prompt is covered
 }
 
 func (*textAnswer) object() (whole, chunk string) { return "text_completion", "text_completion" }
@@ -127,14 +123,12 @@ func (a *textAnswer) append(dst []byte, index int, text string, finish engine.Fi
 	return appendFinish(dst, finish, stop)
 }
 
-// entry is one token of the log probabilities; a prompt's first token has none.
 type entry struct {
 	sample.Choice
 	none bool
 }
 
-// appendLogprobs appends the four parallel lists of the completions API: tokens, their offsets in the text (in
-// characters), their log probabilities, and for each the most probable alternatives, including the token itself.
+// appendLogprobs appends the completions API's four parallel lists. Offsets are in characters.
 func (a *textAnswer) appendLogprobs(dst []byte, index int, events []engine.Event) []byte {
 	var entries []entry
 	if a.echo && !a.begun[index] && len(events) > 0 {
@@ -143,7 +137,7 @@ func (a *textAnswer) appendLogprobs(dst []byte, index int, events []engine.Event
 		for _, c := range scores {
 			entries = append(entries, entry{Choice: c})
 		}
-		for _, t := range prompt[min(1+len(scores), len(prompt)):] { // of an event that was sent before, by another server
+		for _, t := range prompt[min(1+len(scores), len(prompt)):] { // their event was sent by another server
 			a.offsets[index] += utf8.RuneCount(a.words.Piece(t))
 		}
 	}
@@ -184,8 +178,7 @@ func (a *textAnswer) appendLogprobs(dst []byte, index int, events []engine.Event
 	return append(dst, '}')
 }
 
-// appendTop appends an object from token texts to log probabilities. Of tokens with the same text only the most
-// probable one is included.
+// appendTop appends an object from token texts to log probabilities: of equal texts the most probable.
 func (a *textAnswer) appendTop(dst []byte, e *entry) []byte {
 	if e.none {
 		return append(dst, `null`...)
@@ -194,7 +187,7 @@ func (a *textAnswer) appendTop(dst []byte, e *entry) []byte {
 	dst = append(dst, '{')
 	for _, t := range append(slices.Clone(e.Top[:min(a.top, len(e.Top))]), sample.Alternative{Token: e.Token, Logprob: e.Logprob}) {
 		text, _ := word(a.words, t.Token)
-		if text = string([]rune(text)); seen[text] { // as encoded in JSON
+		if text = string([]rune(text)); seen[text] { // as JSON encodes it
 			continue
 		}
 		seen[text] = true

@@ -14,71 +14,48 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// Config configures a server.
+// Config configures a [Server]; see the help of the flags.
 type Config struct {
-	// Model is the path of a GGUF file, or "pico" for the built-in model.
 	Model string `flag:"model" help:"GGUF file, or \"pico\" for the model in this program (required)"`
-	// Names are the model names that clients may use; the first one is listed. Default: the file's name without
-	// ".gguf".
+	// The first of Names is listed.
 	Names []string `flag:"name" help:"name that clients may use for the model; repeat for more (default: the file's name)"`
-	// Listen is "unix:/path", or the host and port of a loopback address; port 0 picks one. Default "127.0.0.1:0".
-	Listen string `flag:"listen" help:"loopback <address>: host:port, http://host:port or unix:/path; port 0 picks one"`
-	// Projector is the GGUF file that makes embeddings of images; "": the model reads none.
-	Projector string `flag:"mmproj" help:"GGUF file of the projector of a Gemma 3 model, mmproj-….gguf, with which it reads images (default: it reads none)"`
-	// Adapters are the LoRA adapters loaded at the start, by name.
-	Adapters map[string]string
-	// MaxAdapters is the most adapters loaded at once; 0: as many as the memory holds.
+	// Listen is as in [Listen]; "": 127.0.0.1:0.
+	Listen      string `flag:"listen" help:"loopback <address>: host:port, http://host:port or unix:/path; port 0 picks one"`
+	Projector   string `flag:"mmproj" help:"GGUF file of the projector of a Gemma 3 model, mmproj-….gguf, with which it reads images (default: it reads none)"`
+	Adapters    map[string]string
 	MaxAdapters int `flag:"max-loras" help:"LoRA adapters that may be loaded at once; 0 for as many as the memory holds"`
-	// Budget is the number of tokens in one step; 0: the engine's default.
-	Budget int `flag:"max-num-batched-tokens" help:"tokens of one step, prompts and answers together; 0 for 512"`
-	// CacheBytes bounds the memory of the KV cache; 0: the worker's default.
+	Budget      int `flag:"max-num-batched-tokens" help:"tokens of one step, prompts and answers together; 0 for 512"`
+	// CacheBytes bounds the KV cache; 0: the worker's default.
 	CacheBytes int64
-	// TileDir is the folder of repacked weights, and TileLimit bounds its files in bytes; zero values: the worker's
-	// defaults.
+	// TileLimit bounds the files in TileDir, in bytes; 0: the worker's default.
 	TileDir   string `flag:"tile-dir" help:"<folder> of repacked weights (default: rouse/tiles in the user's cache)"`
 	TileLimit int64
-	// NoPrefix disables the prefix cache.
-	NoPrefix bool
-	// ConversationMemory is the most bytes of the prefix cache that a sleep of level 1 keeps in memory; 0: nothing.
+	NoPrefix  bool
+	// ConversationMemory is the most bytes of the prefix cache that a sleep of level 1 keeps; 0: none.
 	ConversationMemory int64
-	// ConversationFolder is where the prefix cache is written in a sleep of level 2 and at the end; "": nowhere.
-	// ConversationLimit bounds the files of all models there, in bytes (0: no files). ConversationAge is how long an
-	// unused file lives (0: forever).
+	// ConversationLimit bounds the files of all models in ConversationFolder, in bytes; 0: no files.
 	ConversationFolder string `flag:"conversation-folder" help:"<folder> in which conversations are kept when the model is unloaded (default: they are not); the files hold what clients wrote"`
 	ConversationLimit  int64
 	ConversationAge    time.Duration `flag:"conversation-age" help:"how long a file there lives that is not used; 0 for ever"`
-	// Draft is the most draft tokens of a sequence in one step (prompt lookup); 0: none.
-	Draft int `flag:"num-speculative-tokens" help:"tokens guessed ahead where a text repeats itself; 0 for none"`
-	// Threads is the number of compute threads; 0: the inferencer's default.
-	Threads int `flag:"threads" help:"threads that compute; 0 for one less than there are processors"`
-	// MaxSeqs is the number of sequences that run at once; 0: the engine's default. Others wait.
-	MaxSeqs int `flag:"max-num-seqs" help:"sequences that run at once, the others wait; 0 for 32"`
-	// Context bounds prompt and answer, in tokens; 0: the model's context.
-	Context int `flag:"max-model-len" help:"tokens of prompt and answer together; 0 for the model's own limit"`
-	// Worker is where the model runs: in this process, in its own process, or depending on its size.
-	Worker worker.Place `flag:"worker" help:"where the model lives: \"inside\" this process, in a \"process\" of its own that is replaced when it dies, or as its size says"`
-	// Device is the compute device: "cpu" or "cuda"; "": CPU. Python is the interpreter of the CUDA worker; "":
-	// python3.
-	Device string `flag:"device" help:"what computes: cpu, or cuda, which needs Python with torch"`
-	Python string `flag:"python" help:"Python <interpreter> for --device cuda (default: python3)"`
-	// Shards is the number of worker processes that share the model; 0: one.
-	Shards int `flag:"shards" help:"worker processes that share the model, each with its part of the rows and heads; 0 for one"`
-	// Sync schedules no batch before the output of the last one; for comparison.
-	Sync bool `flag:"sync" help:"wait for the output of a step before the next one is made"`
-	// ToolParser is the format of the model's tool calls: "qwen3_coder", "hermes", "llama3_json", "mistral" or "json"; "" or "auto":
-	// detected from the chat template.
-	ToolParser string `flag:"tool-call-parser" help:"how the model writes calls of tools: qwen3_coder, hermes, llama3_json, mistral, json, or auto for what its chat template shows"`
-	// Pooling is the pooling of /v1/embeddings: "mean", "last" or "cls"; "": the model's, else "last".
-	Pooling string `flag:"pooling" help:"vectors of /v1/embeddings are made by: mean, last or cls (default: as the model says, else last, of encoders mean)"`
-	// MaxBody bounds a request's body, in bytes; 0: 64 MiB, the same as in the proxies in front.
+	Draft              int           `flag:"num-speculative-tokens" help:"tokens guessed ahead where a text repeats itself; 0 for none"`
+	Threads            int           `flag:"threads" help:"threads that compute; 0 for one less than there are processors"`
+	MaxSeqs            int           `flag:"max-num-seqs" help:"sequences that run at once, the others wait; 0 for 32"`
+	Context            int           `flag:"max-model-len" help:"tokens of prompt and answer together; 0 for the model's own limit"`
+	Worker             worker.Place  `flag:"worker" help:"where the model lives: \"inside\" this process, in a \"process\" of its own that is replaced when it dies, or as its size says"`
+	Device             string        `flag:"device" help:"what computes: cpu, or cuda, which needs Python with torch"`
+	Python             string        `flag:"python" help:"Python <interpreter> for --device cuda (default: python3)"`
+	Shards             int           `flag:"shards" help:"worker processes that share the model, each with its part of the rows and heads; 0 for one"`
+	Sync               bool          `flag:"sync" help:"wait for the output of a step before the next one is made"`
+	ToolParser         string        `flag:"tool-call-parser" help:"how the model writes calls of tools: qwen3_coder, hermes, llama3_json, mistral, json, or auto for what its chat template shows"`
+	Pooling            string        `flag:"pooling" help:"vectors of /v1/embeddings are made by: mean, last or cls (default: as the model says, else last, of encoders mean)"`
+	// MaxBody is in bytes; 0: 64 MiB, as in the proxies in front.
 	MaxBody int64
-	// DrainTimeout is how long running requests may continue when the server shuts down; 0: 30 seconds.
+	// DrainTimeout is for requests after the server is told to end; 0: 30 seconds.
 	DrainTimeout time.Duration
-	// WriteTimeout bounds each write to a client that does not read; 0: one minute.
+	// WriteTimeout is per write; 0: one minute.
 	WriteTimeout time.Duration
-	// Version is the answer of GET /version; empty: "dev".
-	Version string
-	// Log gets the server's log; nil discards it.
+	Version      string
+	// Log may be nil.
 	Log *slog.Logger
 }
 
@@ -107,7 +84,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns an error for the first invalid field, after applying defaults.
+// Validate returns an error for the first invalid field.
 func (c Config) Validate() error {
 	if c.Model == "" {
 		return fmt.Errorf("no model: give the path of a GGUF file, or %q", pico.Name)

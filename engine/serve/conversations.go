@@ -8,8 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// conversations returns the engine's Keep for a configuration. It identifies the model's file now: kept blocks belong
-// to this version of the file.
+// conversations identifies the model's file now: kept blocks belong to this version.
 func conversations(cfg Config) engine.Keep {
 	k := engine.Keep{Memory: cfg.ConversationMemory, Dir: cfg.ConversationFolder, Limit: cfg.ConversationLimit, Age: cfg.ConversationAge, Log: cfg.Log}
 	if cfg.Model == pico.Name {
@@ -19,7 +18,7 @@ func conversations(cfg Config) engine.Keep {
 	}
 	m, err := keep.OpenModel(cfg.Model, cfg.ConversationFolder)
 	if err != nil {
-		return engine.Keep{} // then there is no model to serve either
+		return engine.Keep{} // the worker reports it
 	}
 	k.Same, k.Digest = m.Same, m.Digest
 	if sum, ok := m.Known(); ok && k.Dir != "" {

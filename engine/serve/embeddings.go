@@ -16,16 +16,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// maxInputs bounds the texts of one embeddings request, as in OpenAI's API.
+// maxInputs is OpenAI's limit.
 const maxInputs = 2048
 
-// poolings maps the usual names of poolings.
 var poolings = map[string]engine.Pooling{
 	"mean": engine.PoolMean, "last": engine.PoolLast, "cls": engine.PoolFirst, "first": engine.PoolFirst,
 }
 
-// embeddingRequest is the body of POST /v1/embeddings. Pooling, normalize, truncate_prompt_tokens, truncation_side,
-// priority and cache_salt are extensions of OpenAI's API.
 type embeddingRequest struct {
 	vectorOptions
 	Input      prompts `json:"input"`
@@ -33,10 +30,9 @@ type embeddingRequest struct {
 	Dimensions *int    `json:"dimensions"`
 	Normalize  *bool   `json:"normalize"`
 
-	pairs bool // the inputs are pairs of texts for a model that ranks
+	pairs bool // pairs of texts for a model that ranks
 }
 
-// vectorOptions are the fields that embeddings share with score and rerank.
 type vectorOptions struct {
 	Model    string  `json:"model"`
 	Pooling  *string `json:"pooling"`
@@ -46,7 +42,6 @@ type vectorOptions struct {
 	Salt     *string `json:"cache_salt"`
 }
 
-// embeddings answers POST /v1/embeddings.
 func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	var e embeddingRequest
 	paid, model, adapter, err := s.readFor(w, r, &e, &e.Model)
@@ -74,7 +69,6 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// vectors computes the vectors of a request's inputs, and counts their tokens, which encode returns.
 func (s *Server) vectors(w http.ResponseWriter, r *http.Request, paid *inbound.Body, e *embeddingRequest, adapter string, encode func(ctx context.Context, i int) ([]int32, error)) (vectors [][]float32, used int, err error) {
 	pooling, err := s.checkEmbedding(e)
 	if err != nil {
@@ -95,13 +89,12 @@ func (s *Server) vectors(w http.ResponseWriter, r *http.Request, paid *inbound.B
 		used += len(ids)
 	}
 	if err := paid.Take(r.Context(), int64(len(requests)*s.engine.Model().Dim*4)); err != nil {
-		return nil, 0, err // it is for the client
+		return nil, 0, err
 	}
 	vectors, err = s.embed(w, r, requests)
 	return vectors, used, renamed(err, "prompt", "input")
 }
 
-// checkEmbedding rejects fields out of range, and returns the pooling.
 func (s *Server) checkEmbedding(e *embeddingRequest) (engine.Pooling, error) {
 	dim := s.engine.Model().Dim
 	name := or(e.Pooling, s.cfg.Pooling)
@@ -132,14 +125,12 @@ func (s *Server) checkEmbedding(e *embeddingRequest) (engine.Pooling, error) {
 	return pooling, checkTurn(e.Priority, e.Salt)
 }
 
-// The sides at which an input is truncated, as in vLLM.
 const (
 	sideLeft  = "left"
 	sideRight = "right"
 )
 
-// cut returns how many tokens of an input may be kept: truncate_prompt_tokens, where -1 stands for as many as the context
-// holds. Without that field it is 0: an input is not cut.
+// cut returns how many tokens of an input are kept: truncate_prompt_tokens, where -1 means the context; 0: all.
 func (s *Server) cut(e *embeddingRequest) (int, error) {
 	if e.Truncate == nil {
 		return 0, nil
@@ -154,8 +145,8 @@ func (s *Server) cut(e *embeddingRequest) (int, error) {
 	return n, nil
 }
 
-// inputTokens returns the tokens of an input. If it is cut, its last tokens are kept, like vLLM, or the first ones with the
-// token that closes a text, which is the default for encoders: their first token is special.
+// inputTokens cuts to the last tokens, as vLLM does, or for encoders to the first ones with the closing token: their
+// first token is special.
 func (s *Server) inputTokens(ctx context.Context, in textOrTokens, e *embeddingRequest) ([]int32, error) {
 	ids := in.tokens
 	if ids == nil {
@@ -173,7 +164,7 @@ func (s *Server) inputTokens(ctx context.Context, in textOrTokens, e *embeddingR
 		side = sideRight
 	}
 	if or(e.Side, side) == sideLeft {
-		return slices.Clone(ids[len(ids)-n:]), nil // a copy, to release the memory of the others
+		return slices.Clone(ids[len(ids)-n:]), nil // releases the others' memory
 	}
 	kept := slices.Clone(ids[:n])
 	if end, closes := s.engine.Tokenizer().End(); closes && in.tokens == nil {
@@ -182,7 +173,6 @@ func (s *Server) inputTokens(ctx context.Context, in textOrTokens, e *embeddingR
 	return kept, nil
 }
 
-// embed computes the vectors of requests.
 func (s *Server) embed(w http.ResponseWriter, r *http.Request, requests []engine.Request) ([][]float32, error) {
 	stream, err := s.engine.Add(r.Context(), requests...)
 	if err != nil {
@@ -212,7 +202,6 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request, requests []engine
 	}
 }
 
-// shape truncates a vector to the requested dimensions, and normalizes it unless the request says otherwise.
 func (e *embeddingRequest) shape(v []float32) []float32 {
 	v = append([]float32(nil), v[:min(or(e.Dimensions, len(v)), len(v))]...)
 	if !or(e.Normalize, true) {
@@ -232,7 +221,7 @@ func (e *embeddingRequest) shape(v []float32) []float32 {
 	return v
 }
 
-// appendVector appends numbers, or the little-endian bytes of float32 in base64.
+// appendVector's encoding is base64 of little-endian float32.
 func appendVector(dst []byte, v []float32, encoded bool) []byte {
 	if encoded {
 		raw := make([]byte, 0, 4*len(v))

@@ -10,9 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// encode returns a prompt's tokens, with the beginning-of-text token if the model wants one and the text has none. A text that
-// is too long for the context is encoded all the same, since a refusal says its length; one with far more tokens is not.
-// param is the client's name of the text.
+// encode returns a prompt's tokens, with the beginning-of-text token if the model wants one. A text somewhat too long
+// for the context is encoded all the same: the refusal says its length. param is the client's name of the text.
 func (s *Server) encode(ctx context.Context, param, text string) ([]int32, error) {
 	most := s.encodeLimit()
 	if fewest := s.engine.Tokenizer().Fewest(text); fewest > most {
@@ -21,16 +20,14 @@ func (s *Server) encode(ctx context.Context, param, text string) ([]int32, error
 	return s.encodeMost(ctx, param, text, most)
 }
 
-// encodeLimit is the most tokens of a text that is refused if it does not fit.
 func (s *Server) encodeLimit() int { return max(2*s.engine.Context(), 64<<10) }
 
-// tooLong returns the error for a text of at least tokens tokens; 0: unknown.
+// Zero tokens: unknown.
 func (s *Server) tooLong(param string, tokens int, format string, args ...any) error {
 	return &engine.RequestError{Param: param, TooLong: true, Tokens: tokens, Context: s.engine.Context(), Message: fmt.Sprintf(format, args...)}
 }
 
-// whole returns the tokens of a complete text, with the closing token if the model wants one. If the text will be cut,
-// the number of tokens is not limited.
+// whole adds the closing token, if the model wants one. A text that will be cut has no limit.
 func (s *Server) whole(ctx context.Context, param, text string, cut bool) (ids []int32, err error) {
 	if cut {
 		ids, err = s.encodeMost(ctx, param, text, anyLength)
@@ -46,7 +43,6 @@ func (s *Server) whole(ctx context.Context, param, text string, cut bool) (ids [
 	return ids, nil
 }
 
-// encodeMost is encode with a limit of most tokens.
 func (s *Server) encodeMost(ctx context.Context, param, text string, most int) ([]int32, error) {
 	ids, err := s.plain(ctx, param, text, true, most)
 	if err != nil {
@@ -58,10 +54,9 @@ func (s *Server) encodeMost(ctx context.Context, param, text string, most int) (
 	return ids, nil
 }
 
-// anyLength is the limit for a text whose tokens need not fit the model's context.
 const anyLength = math.MaxInt
 
-// plain is encodeMost without the beginning-of-text token. special says whether the names of special tokens stand for them.
+// plain is encodeMost without the beginning-of-text token.
 func (s *Server) plain(ctx context.Context, param, text string, special bool, most int) ([]int32, error) {
 	tok := s.engine.Tokenizer()
 	if n := tok.Bytes(text); n > tokenizer.MaxText {

@@ -10,19 +10,17 @@ import (
 	"time"
 )
 
-// Error is a failure that a client sees: an HTTP status and OpenAI's body {"error":{"message","type","param","code"}}.
-// If a request is too long for the model's context, the body also has llama.cpp's n_prompt_tokens and n_ctx.
+// Error is a failure with a status and OpenAI's body {"error":{"message","type","param","code"}}. For a prompt that is
+// too long the body has llama.cpp's n_prompt_tokens and n_ctx too.
 type Error struct {
-	Status     int
-	Message    string
-	Param      string        // the invalid field of the request; empty: null on the wire
-	Code       string        // a word that programs branch on; empty: null on the wire
-	RetryAfter time.Duration // after which the client may retry; 0: unspecified
-	// The prompt's tokens, the requested tokens, and the model's context; 0: not applicable.
+	Status                     int
+	Message                    string
+	Param                      string        // of the request; "": null on the wire
+	Code                       string        // "": null on the wire
+	RetryAfter                 time.Duration // 0: unspecified
 	Tokens, MaxTokens, Context int
 }
 
-// Codes that programs branch on.
 const (
 	codeModelNotFound = "model_not_found"
 	codeContextLength = "context_length_exceeded"
@@ -36,21 +34,18 @@ const (
 	codeTooLarge      = "body_too_large"
 )
 
-// Error returns the message.
+// Error implements error.
 func (e *Error) Error() string { return e.Message }
 
-// errorf returns an error with a status and a code.
 func errorf(status int, code, format string, args ...any) *Error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// badRequest returns a 400 that names the invalid field.
 func badRequest(param, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// asError converts any error into an [Error]: itself if it is one, one with the status that the error specifies, else
-// a 500.
+// asError makes unknown errors a 500.
 func asError(err error) *Error {
 	var e *Error
 	var known interface {
@@ -71,10 +66,10 @@ func asError(err error) *Error {
 	return &Error{Status: http.StatusInternalServerError, Message: err.Error()}
 }
 
-// statusClientClosed is nginx's status for a client that left; it is sent only with [usageHeader].
+// statusClientClosed is nginx's; it is sent only with [usageHeader].
 const statusClientClosed = 499
 
-// errorTypes are OpenAI's error types by status. Any other 4xx is an invalid_request_error.
+// errorTypes are OpenAI's, by status.
 var errorTypes = map[int]string{
 	http.StatusNotFound:           "not_found_error",
 	http.StatusTooManyRequests:    "rate_limit_error",
@@ -82,7 +77,7 @@ var errorTypes = map[int]string{
 	http.StatusGatewayTimeout:     "timeout_error",
 }
 
-// MarshalJSON returns the whole body, {"error":{…}}.
+// MarshalJSON returns the whole body.
 func (e *Error) MarshalJSON() ([]byte, error) {
 	kind := errorTypes[e.Status]
 	switch {
@@ -91,12 +86,6 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 		kind = "invalid_request_error"
 	default:
 		kind = "api_error"
-	}
-	orNull := func(s string) *string {
-		if s == "" {
-			return nil
-		}
-		return &s
 	}
 	type object struct {
 		Message string  `json:"message"`
@@ -110,15 +99,15 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]object{"error": {e.Message, kind, orNull(e.Param), orNull(e.Code), e.Tokens, e.MaxTokens, e.Context}})
 }
 
-// event returns e as the event that ends a stream.
+// event ends a stream.
 func (e *Error) event() []byte {
 	body, _ := e.MarshalJSON() // strings always marshal
 	return append(append([]byte("data: "), body...), '\n', '\n')
 }
 
-// writeError answers a request with e. Nothing may have been written to w before.
+// Nothing may have been written before writeError.
 func writeError(w http.ResponseWriter, e *Error) {
-	body, _ := e.MarshalJSON() // strings always marshal
+	body, _ := e.MarshalJSON()
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Del("Content-Length")
@@ -127,14 +116,12 @@ func writeError(w http.ResponseWriter, e *Error) {
 		h.Set("Retry-After-Ms", strconv.FormatInt(e.RetryAfter.Milliseconds(), 10))
 	}
 	w.WriteHeader(e.Status)
-	_, _ = w.Write(append(body, '\n')) // the client may have left
+	_, _ = w.Write(append(body, '\n'))
 }
 
-// HeaderTurn carries the id of one request on a connection. The answer repeats it, so that a client that reuses
-// connections can check that the answer belongs to its request.
+// HeaderTurn carries a request's id, which the answer repeats: a client that reuses connections checks it.
 const HeaderTurn = "X-Rouse-Turn"
 
-// inTurn makes the answers of h repeat [HeaderTurn].
 func inTurn(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if turn := r.Header[HeaderTurn]; turn != nil {

@@ -11,10 +11,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// retryAfter is the Retry-After of a refused client. The engine has no estimate, because it does not decide on wakes.
+// retryAfter is constant: the engine does not decide on wakes.
 const retryAfter = time.Second
 
-// toError maps the engine's errors to client errors.
 func toError(err error) *Error {
 	var request *engine.RequestError
 	var outOfRange *sample.RangeError
@@ -39,7 +38,7 @@ func toError(err error) *Error {
 		return e
 	case errors.Is(err, engine.ErrAsleep), errors.Is(err, engine.ErrInterrupted):
 		return unavailable(codeAsleep, err)
-	case errors.Is(err, engine.ErrAdapterOther): // it was replaced meanwhile
+	case errors.Is(err, engine.ErrAdapterOther):
 		return anotherModel()
 	case errors.Is(err, engine.ErrFull), errors.Is(err, chat.ErrBusy):
 		return unavailable(codeBusy, err)
@@ -47,7 +46,7 @@ func toError(err error) *Error {
 		return unavailable(codeShutdown, err)
 	case errors.Is(err, engine.ErrBusy), errors.Is(err, engine.ErrWoken):
 		return errorf(http.StatusConflict, codeBusy, "%v", err)
-	case errors.As(err, &form): // detected in the middle of a text
+	case errors.As(err, &form): // found in the middle of a text
 		return badRequest("", "the form that is asked for can't be kept: %s", form.Message)
 	case errors.As(err, &step):
 		return errorf(http.StatusInternalServerError, codeStepFailed, "%v", err)
@@ -55,7 +54,7 @@ func toError(err error) *Error {
 	return asError(err)
 }
 
-// renamed returns err with its param called as, if it is called named.
+// renamed changes err's param from named to as.
 func renamed(err error, named, as string) error {
 	if own, ok := errors.AsType[*Error](err); ok && own.Param == named {
 		e := *own

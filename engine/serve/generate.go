@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// generate runs the requests of one call and writes the answer. If it returns an error, nothing was written.
+// generate runs one call's requests. If it returns an error, it has written nothing.
 func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e *envelope, requests []engine.Request) error {
 	state, err := s.streamState(r, o, requests)
 	if err != nil {
@@ -48,23 +48,22 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e 
 	return err
 }
 
-// generation is one call in progress. Its handler's goroutine owns it.
+// The handler's goroutine owns a generation.
 type generation struct {
 	server   *Server
 	envelope *envelope
 	events   *engine.Stream
 	meter    *meter
-	begun    []bool       // of each choice
-	firsts   map[int]bool // choices that are the first of their prompt
+	begun    []bool       // per choice
+	firsts   map[int]bool // the first choice of each prompt
 	usage    usage
 
 	stream        bool
 	usageInStream bool
-	each          []usage // of each choice, for its chunks; nil: not requested
-	state         *state  // nil: the stream can't be resumed
+	each          []usage // per choice, for its chunks; nil: not requested
+	state         *state  // nil: not resumable
 }
 
-// next returns and counts the next event, and reports whether it is the first of its choice.
 func (g *generation) next() (ev engine.Event, first bool, err error) {
 	if ev, err = g.events.Next(); err != nil {
 		return ev, false, err
@@ -81,7 +80,7 @@ func (g *generation) next() (ev engine.Event, first bool, err error) {
 	if first && g.firsts[ev.Index] {
 		cached := ev.Cached
 		if g.state != nil {
-			cached = g.state.cached(ev.Index, cached) // what it was at first
+			cached = g.state.cached(ev.Index, cached) // at first
 		}
 		g.usage.cached += cached
 		if g.each != nil {
@@ -91,7 +90,6 @@ func (g *generation) next() (ev engine.Event, first bool, err error) {
 	return ev, first, nil
 }
 
-// used returns the usage of a whole answer.
 func (g *generation) used() usage {
 	u := g.usage
 	u.thoughts = -1
@@ -103,7 +101,6 @@ func (g *generation) used() usage {
 	return u
 }
 
-// collect writes the answer as one body.
 func (g *generation) collect(w http.ResponseWriter) error {
 	for {
 		ev, first, err := g.next()
@@ -121,8 +118,7 @@ func (g *generation) collect(w http.ResponseWriter) error {
 	return nil
 }
 
-// send writes the answer as a stream of events. The status is written with the first event; a failure after that is an
-// event too, and the stream ends without [DONE].
+// send's status goes with the first event; a later failure is an event too.
 func (g *generation) send(w http.ResponseWriter) error {
 	ev, first, err := g.next()
 	if err != nil {
@@ -145,7 +141,7 @@ func (g *generation) send(w http.ResponseWriter) error {
 		}
 		frame = g.closeChunk(frame, ev.Index)
 		if err := out.write(frame); err != nil {
-			return nil // the client left, or does not read
+			return nil // the client left or does not read
 		}
 		if g.state != nil {
 			g.state.sent(ev.Index)
@@ -163,21 +159,19 @@ func (g *generation) send(w http.ResponseWriter) error {
 		frame = append(append(frame, head...), `],`...)
 		frame = append(appendUsage(frame, g.used()), "}\n\n"...)
 	}
-	_ = out.write(append(frame, "data: [DONE]\n\n"...)) // as above
+	_ = out.write(append(frame, "data: [DONE]\n\n"...))
 	return nil
 }
 
-// broken ends a stream after a failure: with an error event, or by closing the connection if the stream can be
-// resumed.
+// broken ends a stream with an error event, or by closing the connection if another server can continue it.
 func (g *generation) broken(out *events, err error) {
 	g.server.log.Warn("stream cut", "id", g.envelope.id, "error", err)
 	if g.state != nil && (errors.Is(err, engine.ErrStopped) || errors.Is(err, engine.ErrInterrupted)) {
 		panic(http.ErrAbortHandler)
 	}
-	_ = out.write(toError(err).event()) // the client may have left: nothing to do about it
+	_ = out.write(toError(err).event())
 }
 
-// closeChunk ends a chunk with one choice.
 func (g *generation) closeChunk(frame []byte, choice int) []byte {
 	switch {
 	case g.each != nil:
@@ -188,10 +182,8 @@ func (g *generation) closeChunk(frame []byte, choice int) []byte {
 	return append(frame, "]}\n\n"...)
 }
 
-// events writes server-sent events.
 type events struct{ timed }
 
-// newEvents begins an event stream. The header is sent with the first write.
 func newEvents(w http.ResponseWriter, timeout time.Duration) *events {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -200,7 +192,6 @@ func newEvents(w http.ResponseWriter, timeout time.Duration) *events {
 	return &events{newTimed(w, timeout)}
 }
 
-// write writes and flushes whole frames.
 func (e *events) write(frames []byte) error {
 	if err := e.timed.write(frames); err != nil {
 		return err

@@ -8,14 +8,14 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// harmony is the format of gpt-oss's answers: messages, each on a channel. Those on analysis are reasoning, those to
-// functions.NAME are calls, and the others are text. Its marks are control tokens, so no text can be taken for one.
+// harmony is the format of gpt-oss's answers: messages on channels. Those on analysis are reasoning, those to
+// functions.NAME are calls, others are text. Its marks are control tokens.
 //
 //	<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…<|return|>
 //	<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>
 type harmony struct{ start, channel, constrain, message, end int32 }
 
-// newHarmony returns nil if the model does not answer so.
+// newHarmony returns nil if the model answers otherwise.
 func newHarmony(template string, tok *tokenizer.Tokenizer) *harmony {
 	if !strings.Contains(template, "<|channel|>") {
 		return nil
@@ -29,17 +29,15 @@ func newHarmony(template string, tok *tokenizer.Tokenizer) *harmony {
 	return h
 }
 
-// on returns the form of a message, without its end. The header stands before <|message|>.
+// on leaves out the message's end.
 func (h *harmony) on(header, body constrain.Form) constrain.Form {
 	return constrain.Sequence(constrain.Token(h.channel), header, constrain.Token(h.message), body)
 }
 
-// call returns the form of a call.
 func (h *harmony) call(name string, arguments constrain.Form) constrain.Form {
 	return h.on(constrain.Sequence(constrain.Text("commentary to=functions."+name+" "), constrain.Token(h.constrain), constrain.Text("json")), arguments)
 }
 
-// final returns the constraint to a text on the channel final.
 func (h *harmony) final(w constraint) *constraint {
 	form := w.form
 	w.form = func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
@@ -49,7 +47,7 @@ func (h *harmony) final(w constraint) *constraint {
 	return &w
 }
 
-// reasoned returns the constraint to an answer that may begin with reasoning.
+// reasoned lets an answer begin with reasoning.
 func (h *harmony) reasoned(w constraint) *constraint {
 	form := w.form
 	w.form = func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
@@ -64,13 +62,12 @@ func (h *harmony) reasoned(w constraint) *constraint {
 	return &w
 }
 
-// harmonyParser splits one answer into reasoning, text and calls.
 type harmonyParser struct {
 	of     *harmony
 	state  harmonyState
 	header strings.Builder
-	begun  bool // there was a message
-	said   bool // there was text
+	begun  bool // a message
+	said   bool // text
 }
 
 type harmonyState int
@@ -83,7 +80,7 @@ const (
 	harmonyDropped
 )
 
-// parser returns a parser for the answer to a prompt, which ends in a message's header, or in the text that the answer continues.
+// An answer begins in a message's header, or in a text that it continues.
 func (h *harmony) parser(continues bool) *harmonyParser {
 	p := &harmonyParser{of: h}
 	if continues {
@@ -92,7 +89,7 @@ func (h *harmony) parser(continues bool) *harmonyParser {
 	return p
 }
 
-// write takes the next token and its text. Calls are numbered and named by tools; nil: they are text.
+// write takes the next token and its text. Without tools calls are text.
 func (p *harmonyParser) write(token int32, text string, tools *toolParser) (thought string, parts []toolPart) {
 	switch h := p.of; token {
 	case h.start, h.end:
@@ -121,7 +118,6 @@ func (p *harmonyParser) write(token int32, text string, tools *toolParser) (thou
 	return "", parts
 }
 
-// begin reads a message's header.
 func (p *harmonyParser) begin(tools *toolParser) []toolPart {
 	var channel, name string
 	words := strings.Fields(p.header.String())
@@ -146,7 +142,7 @@ func (p *harmonyParser) begin(tools *toolParser) []toolPart {
 		p.state = harmonyThought
 	default:
 		p.state = harmonyText
-		if p.said { // a text before the final one
+		if p.said { // text before the final one
 			return []toolPart{{text: "\n\n", call: -1}}
 		}
 		p.said = true

@@ -23,37 +23,35 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Limits of the images of a request. A decoder takes up to pixelBytes a pixel.
+// A decoder takes up to pixelBytes a pixel.
 const (
 	maxImages     = 16
 	maxImageBytes = 20 << 20
 	maxPixels     = 1 << 24
+	maxSide       = 1 << 15
 	pixelBytes    = 20
 )
 
-// An image's tokens are between these two, in lines of their own (Gemma3Processor of transformers).
+// Around an image's tokens (Gemma3Processor of transformers).
 const (
 	imageBegin = "<start_of_image>"
 	imageEnd   = "<end_of_image>"
 )
 
-// imagePart is a content part of type image_url.
 type imagePart struct {
-	part int             // its number among the message's
-	at   int             // in the message's text
-	data json.RawMessage // the field image_url
+	part int             // index among the message's parts
+	at   int             // offset in the message's text
+	data json.RawMessage // image_url
 }
 
-// pictures is the images of a prompt.
 type pictures struct {
-	reads  bool   // the model reads images
-	mark   string // stands for an image in the text, with its number; random, so that no client can write it
+	reads  bool
+	mark   string // random, so no client can write it
 	images []imagePart
 }
 
 func (p *pictures) marked(i int) string { return p.mark + strconv.Itoa(i) + "]" }
 
-// pictured returns a message's text with marks for its images.
 func (p *pictures) pictured(m *message) (string, error) {
 	c := &m.Content
 	if len(c.images) == 0 {
@@ -79,7 +77,6 @@ func (p *pictures) pictured(m *message) (string, error) {
 	return text.String() + c.text[at:], nil
 }
 
-// place replaces the marks in a rendered prompt by the tokens around an image.
 func (p *pictures) place(text string) (string, error) {
 	var out strings.Builder
 	for i := range p.images {
@@ -101,32 +98,23 @@ func misplaced() error {
 	return badRequest("messages", "the model's chat template does not keep the images, or not in their order: send texts only")
 }
 
-// imageTokens returns the tokens around an image; ok is false if the vocabulary lacks one.
-func (s *Server) imageTokens() (begin, end int32, ok bool) {
-	tok := s.engine.Tokenizer()
-	b, e := tok.Encode(imageBegin, true), tok.Encode(imageEnd, true)
-	if len(b) != 1 || len(e) != 1 {
-		return 0, 0, false
-	}
-	return b[0], e[0], true
-}
-
-// expand makes room for each image's tokens, and returns where. What stands there is never read; the beginning's token is in
-// the prompt anyway, and so changes no penalty.
+// expand makes room for each image's tokens and returns where. They are never read; begin is in the prompt anyway and
+// changes no penalty.
 func (s *Server) expand(p *pictures, ids []int32) (out []int32, at []int, err error) {
 	if len(p.images) == 0 {
 		return ids, nil, nil
 	}
-	begin, end, ok := s.imageTokens()
-	if !ok {
+	tok := s.engine.Tokenizer()
+	begin, end := tok.Encode(imageBegin, true), tok.Encode(imageEnd, true)
+	if len(begin) != 1 || len(end) != 1 {
 		return nil, nil, badRequest("messages", "the model's vocabulary has no tokens %s and %s: it reads no images", imageBegin, imageEnd)
 	}
 	n := s.engine.Model().Image.Tokens()
 	for i, id := range ids {
 		out = append(out, id)
-		if id == begin && i+1 < len(ids) && ids[i+1] == end {
+		if id == begin[0] && i+1 < len(ids) && ids[i+1] == end[0] {
 			at = append(at, len(out))
-			out = append(out, slices.Repeat([]int32{begin}, n)...)
+			out = append(out, slices.Repeat(begin, n)...)
 		}
 	}
 	if len(at) != len(p.images) {
@@ -135,7 +123,6 @@ func (s *Server) expand(p *pictures, ids []int32) (out []int32, at []int, err er
 	return out, at, nil
 }
 
-// seeImages decodes a prompt's images and puts them into the request.
 func (s *Server) seeImages(ctx context.Context, paid *inbound.Body, p *pictures, req *engine.Request) error {
 	ids, at, err := s.expand(p, req.Prompt)
 	if err != nil {
@@ -144,8 +131,8 @@ func (s *Server) seeImages(ctx context.Context, paid *inbound.Body, p *pictures,
 	req.Prompt = ids
 	size := s.engine.Model().Image.Size
 	for i, x := range p.images {
-		if err := paid.Take(ctx, int64(9*size*size)); err != nil { // the pixels, and what the worker gets
-			return err // it is for the client
+		if err := paid.Take(ctx, int64(9*size*size)); err != nil { // pixels, and the worker's copy
+			return err
 		}
 		pixels, err := x.decode(ctx, paid, size)
 		if err != nil {
@@ -156,7 +143,7 @@ func (s *Server) seeImages(ctx context.Context, paid *inbound.Body, p *pictures,
 	return nil
 }
 
-// decode returns the image as size by size pixels, [size, size, 3].
+// decode returns [size, size, 3].
 func (x *imagePart) decode(ctx context.Context, paid *inbound.Body, size int) ([]byte, error) {
 	refuse := func(format string, args ...any) ([]byte, error) {
 		return nil, badRequest("messages.content", "content part %d: %s", x.part, fmt.Sprintf(format, args...))
@@ -186,10 +173,10 @@ func (x *imagePart) decode(ctx context.Context, paid *inbound.Body, size int) ([
 		return refuse("the image is no PNG, JPEG or GIF")
 	case err != nil:
 		return refuse("the image can't be read: %v", err)
-	case c.Width < 1 || c.Height < 1 || c.Width > maxPixels/c.Height:
-		return refuse("the image has %d by %d pixels: want at most %d in all", c.Width, c.Height, maxPixels)
+	case c.Width < 1 || c.Height < 1 || c.Width > maxPixels/c.Height || max(c.Width, c.Height) > maxSide:
+		return refuse("the image has %d by %d pixels: want at most %d in all, and %d a side", c.Width, c.Height, maxPixels, maxSide)
 	}
-	cost := int64(2*len(x.data) + pixelBytes*c.Width*c.Height)
+	cost := int64(2*len(x.data) + pixelBytes*c.Width*c.Height + 3*size*c.Height) // the last: a narrow image is first made wider
 	if err := paid.Take(ctx, cost); err != nil {
 		return nil, err
 	}
@@ -202,7 +189,7 @@ func (x *imagePart) decode(ctx context.Context, paid *inbound.Body, size int) ([
 	return resample(across, img.Bounds().Dy(), size), nil
 }
 
-// colours returns the pixels' red, green and blue. The transparency of a PNG is dropped.
+// colours drops a PNG's transparency.
 func colours(img image.Image) []byte {
 	b := img.Bounds()
 	n, known := img.(*image.NRGBA)
@@ -220,8 +207,8 @@ func colours(img image.Image) []byte {
 	return out
 }
 
-// resample returns rows of w pixels as columns of size pixels: twice, it resizes an image. The filter is Pillow's bilinear one with its
-// rounding: a triangle as wide as two pixels of the smaller image, of weights in 22 bits.
+// resample returns rows of w pixels as columns of size pixels; two calls resize an image. It is Pillow's bilinear
+// filter with its rounding: a triangle of two pixels of the smaller image, weights in 22 bits.
 func resample(src []byte, w, size int) []byte {
 	const bits = 22
 	h := len(src) / 3 / w

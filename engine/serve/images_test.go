@@ -174,10 +174,10 @@ func TestImageFormats(t *testing.T) {
 }
 
 // bomb is a PNG that says it has many pixels, and has none.
-func bomb(t *testing.T) string {
+func bomb(t *testing.T, width, height int) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, 4097, 4097))); err != nil {
+	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, width, height))); err != nil {
 		t.Fatal(err)
 	}
 	return "data:image/png;base64," + base64.StdEncoding.EncodeToString(b.Bytes()[:64])
@@ -196,7 +196,8 @@ func TestImagesRefused(t *testing.T) {
 		{"bad base64", asks("data:image/png;base64,?"), "the image is not base64"},
 		{"another format", asks("data:image/webp;base64,UklGRgAAAABXRUJQ"), "the image is no PNG, JPEG or GIF"},
 		{"cut", asks(good[:len(good)/8*4+2]), "part 1: the "},
-		{"many pixels", asks(bomb(t)), "the image has 4097 by 4097 pixels: want at most 16777216 in all"},
+		{"many pixels", asks(bomb(t, 4097, 4097)), "the image has 4097 by 4097 pixels: want at most 16777216 in all, and 32768 a side"},
+		{"a long side", asks(bomb(t, 1, 32769)), "the image has 1 by 32769 pixels: want"},
 		{"many bytes", asks(large), "the image has more than 20 MiB"},
 		{"no url", strings.Replace(whole, `"url"`, `"link"`, 1), "image_url has no url"},
 		{"a string", strings.Replace(whole, `{"url":"`+good+`"}`, `"`+good+`"`, 1), "image_url has no url"},

@@ -6,13 +6,19 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// appendString appends s as a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendString(dst []byte, s string) []byte {
-	dst, _ = jsontext.AppendQuote(dst, s) // the error is about invalid UTF-8, which becomes U+FFFD
+	dst, _ = jsontext.AppendQuote(dst, s) // invalid UTF-8 only
 	return dst
 }
 
-// comma appends a comma, unless dst ends with an opening bracket.
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// comma appends a comma, except after an opening bracket.
 func comma(dst []byte) []byte {
 	if n := len(dst); n > 0 && (dst[n-1] == '[' || dst[n-1] == '{') {
 		return dst
@@ -20,11 +26,11 @@ func comma(dst []byte) []byte {
 	return append(dst, ',')
 }
 
-// minLogprob replaces minus infinity, which JSON does not have, as in vLLM.
+// minLogprob stands for -Inf, as in vLLM.
 const minLogprob = -9999
 
 func appendLogprob(dst []byte, p float32) []byte {
-	if !(p >= minLogprob) { // not a number either
+	if !(p >= minLogprob) { // NaN too
 		p = minLogprob
 	}
 	return strconv.AppendFloat(dst, float64(p), 'g', -1, 32)
@@ -32,10 +38,9 @@ func appendLogprob(dst []byte, p float32) []byte {
 
 func appendInt[T int | int64](dst []byte, n T) []byte { return strconv.AppendInt(dst, int64(n), 10) }
 
-// usage counts tokens.
 type usage struct {
 	prompt, completion, cached int
-	thoughts                   int // of completion; -1: the model does not reason
+	thoughts                   int // part of completion; -1: the model does not reason
 }
 
 func appendUsage(dst []byte, u usage) []byte {

@@ -10,20 +10,19 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// level is a metric of one number in the engine's stats.
 type level struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
 	of   func(engine.Stats) float64
 }
 
-// engineCollector exports the engine's stats, all from one snapshot.
+// engineCollector exports one snapshot of the engine's stats.
 type engineCollector struct {
 	stats     func() engine.Stats
 	blockSize int
 	levels    []level
 	cache     *prometheus.Desc
-	prefix    bool // the prefix cache is on
+	prefix    bool
 }
 
 func newEngineCollector(stats func() engine.Stats, blockSize int, prefix bool, labels, theirs prometheus.Labels) *engineCollector {
@@ -79,13 +78,12 @@ func (c *engineCollector) Collect(ch chan<- prometheus.Metric) {
 		strconv.Itoa(c.blockSize), strconv.Itoa(s.BlocksTotal), strconv.FormatBool(c.prefix))
 }
 
-// adapterUse counts the requests of each adapter for vllm:lora_requests_info, by which gateways route requests to
-// servers with the adapter in use.
+// adapterUse is vllm:lora_requests_info, by which gateways choose a server.
 type adapterUse struct {
 	desc *prometheus.Desc
-	most string // the most adapters in use at once
+	most string // at once
 
-	// mu guards the fields below.
+	// mu guards what follows.
 	mu      sync.Mutex
 	waiting map[string]int // before their first token
 	running map[string]int
@@ -101,7 +99,7 @@ func newAdapterUse(labels prometheus.Labels, most int) *adapterUse {
 	}
 }
 
-// add counts requests of an adapter; "" is the base model, and not counted.
+// add ignores the base model.
 func (u *adapterUse) add(name string, waiting, running int) {
 	if name == "" {
 		return

@@ -7,15 +7,15 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 )
 
-// maxSocketPath is the longest path in a Linux socket address.
+// maxSocketPath is Linux's limit.
 const maxSocketPath = 107
 
-// Listen opens addr: "unix:/path" (mode 0600; a stale socket is replaced) or "HOST:PORT", optionally with http://,
-// where the host is a loopback host. It rejects every other host, because anyone who can connect may use the
-// administrative paths. It returns the address as a client needs it.
+// Listen opens addr: "unix:/path" (mode 0600; a stale socket is replaced) or "HOST:PORT", optionally with http://, of a
+// loopback host, and returns the address for clients.
 func Listen(addr string) (net.Listener, string, error) {
 	if path, unix := strings.CutPrefix(addr, "unix:"); unix {
 		l, err := listenUnix(path)
@@ -30,15 +30,14 @@ func Listen(addr string) (net.Listener, string, error) {
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, "", err // it names the operation and the address
+		return nil, "", err
 	}
-	if tcp, ok := l.Addr().(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() { // a name of another address
+	if tcp, ok := l.Addr().(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() { // the name has another address
 		return nil, "", errors.Join(fmt.Errorf("listen on %q: %s is not a loopback address", addr, l.Addr()), l.Close())
 	}
 	return l, "http://" + l.Addr().String(), nil
 }
 
-// checkLoopback rejects addresses that other hosts can reach.
 func checkLoopback(addr string) error {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -67,7 +66,7 @@ func listenUnix(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// removeStale removes a socket only if a dead process left it behind.
+// removeStale removes a dead process's socket.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,9 +79,12 @@ func removeStale(path string) error {
 		return errors.New("there is a file that is not a socket: choose another path or remove it")
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
-	if err == nil {
-		_ = c.Close() // it was only a question
+	switch {
+	case err == nil:
+		_ = c.Close()
 		return errors.New("another process listens there: stop it or choose another path")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return os.Remove(path)
 	}
-	return os.Remove(path)
+	return fmt.Errorf("find out whether a process listens there: %w", err)
 }

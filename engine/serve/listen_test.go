@@ -22,6 +22,11 @@ func TestListenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	datagrams, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "datagrams"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer datagrams.Close()
 	for addr, want := range map[string]string{
 		":8080":                             "this host only",
 		"0.0.0.0:0":                         "this host only",
@@ -37,6 +42,7 @@ func TestListenRefuses(t *testing.T) {
 		"unix:/" + strings.Repeat("x", 200): "201 bytes",
 		"unix:" + file:                      "not a socket",
 		"unix:" + taken:                     "another process listens there",
+		"unix:" + dir + "/datagrams":        "find out whether a process listens there",
 		"unix:" + dir + "/no/where":         "no such file",
 	} {
 		l, _, err := serve.Listen(addr)

@@ -12,13 +12,12 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// loaded is the part of a model that the engine needs outside the worker.
 type loaded struct {
 	tok      *tokenizer.Tokenizer
 	template *chat.Template
-	pooling  string // the model's pooling; empty: not specified
+	pooling  string // "": not specified
 	about    *about
-	mark     string // identifies the model
+	mark     string
 }
 
 // ModelError means that a model's file can't be used; retrying does not help.
@@ -30,8 +29,7 @@ func (e *ModelError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *ModelError) Unwrap() error { return e.Err }
 
-// load reads the vocabulary of the configured model. The worker opens the file itself. Faults of the file are a
-// [ModelError].
+// load leaves the weights to the worker. Faults of the file are a [ModelError].
 func load(cfg Config) (*loaded, error) {
 	if cfg.Model == pico.Name {
 		f, err := gguf.Parse(pico.GGUF())
@@ -69,8 +67,8 @@ func checkProjector(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Check returns a [ModelError] if the engine can't serve a model file. It reads the metadata, but no weights. template
-// reports whether the file has its own chat template.
+// Check returns a [ModelError] if the engine can't serve a model file, without reading weights. template: it has its
+// own.
 func Check(path string) (template bool, err error) {
 	f, err := gguf.Open(path)
 	if err != nil {
@@ -87,8 +85,7 @@ func Check(path string) (template bool, err error) {
 	return source != "", nil
 }
 
-// unusable reports whether a worker can't load a model because of its file: an unknown architecture, or tensors that
-// are missing or have a wrong shape or type.
+// unusable: the file is why a worker can't load the model.
 func unusable(path string) bool {
 	f, err := gguf.Open(path)
 	if err != nil {
@@ -98,12 +95,12 @@ func unusable(path string) bool {
 	return errors.Join(err, f.Close()) != nil
 }
 
-// poolingTypes maps llama.cpp's pooling_type; 0 means none.
+// poolingTypes are llama.cpp's pooling_type; 0 means none.
 var poolingTypes = map[uint64]string{1: "mean", 2: "cls", 3: "last"}
 
-// vocabulary reads the tokenizer and the template; neither keeps a reference to the file.
+// vocabulary keeps no reference to the file.
 func vocabulary(f *gguf.File) (*loaded, error) {
-	c, _ := model.ReadConfig(f) // what is wrong with it is said by who loads the weights
+	c, _ := model.ReadConfig(f) // faults are reported by the loader of the weights
 	if kind, _ := f.String("tokenizer.ggml.model"); c.Ranks && kind != "bert" {
 		return nil, fmt.Errorf("the reranker has a vocabulary of the kind %q: supported is bert (WordPiece)", kind)
 	}

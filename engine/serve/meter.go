@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// meter measures one call. Its handler's goroutine owns it.
+// The handler's goroutine owns a meter.
 type meter struct {
 	metrics  *metrics
 	adapter  string
@@ -18,13 +18,11 @@ type meter struct {
 	of       map[int]*timing
 }
 
-// timing holds the times of one sequence.
 type timing struct {
 	first, last time.Time
 	tokens      int
 }
 
-// meter starts to measure a call's requests, which have one adapter.
 func (m *metrics) meter(requests []engine.Request) *meter {
 	adapter := requests[0].Adapter
 	m.adapters.add(adapter, 1, 0)
@@ -34,7 +32,6 @@ func (m *metrics) meter(requests []engine.Request) *meter {
 	return &meter{metrics: m, adapter: adapter, began: time.Now(), requests: requests, of: map[int]*timing{}}
 }
 
-// event counts an event.
 func (m *meter) event(ev *engine.Event) {
 	now := time.Now()
 	t := m.of[ev.Index]
@@ -71,7 +68,7 @@ func (m *meter) finish(t *timing, reason engine.Finish, now time.Time) {
 	}
 }
 
-// vector counts an event with a vector, which is not a token.
+// vector is not a token.
 func (m *meter) vector() {
 	if len(m.of) == 0 {
 		m.metrics.adapters.add(m.adapter, -1, 1)
@@ -81,7 +78,7 @@ func (m *meter) vector() {
 	m.metrics.finished[engine.FinishStop].Inc()
 }
 
-// end must be called once, at the end of the call.
+// end must be called once.
 func (m *meter) end() {
 	if len(m.of) == 0 {
 		m.metrics.adapters.add(m.adapter, -1, 0)
@@ -90,7 +87,6 @@ func (m *meter) end() {
 	}
 }
 
-// names returns the counted names, separated by commas.
 func names(count map[string]int) string {
 	return strings.Join(slices.Sorted(maps.Keys(count)), ",")
 }

@@ -11,14 +11,13 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// Metrics that vLLM has too use vLLM's names, which gateways, dashboards and the model server protocol know. Others
-// use our prefix.
+// vLLM's names: gateways and dashboards know them.
 const (
 	vllm = "vllm:"
 	ours = "rouse_engine_"
 )
 
-// Buckets in seconds: vLLM's, with finer ones below, because small models are quick.
+// In seconds: vLLM's, and finer ones for small models.
 var (
 	firstTokenBuckets = []float64{.001, .0025, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160}
 	nextTokenBuckets  = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5}
@@ -27,23 +26,22 @@ var (
 	tokenBuckets      = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000}
 )
 
-// metrics are the metrics of one server. The engine's counters are read on scrape.
 type metrics struct {
 	all              []prometheus.Collector
 	firstToken       prometheus.Histogram
 	nextToken        prometheus.Histogram
 	request          prometheus.Histogram
 	decode           prometheus.Histogram // from the first token to the last
-	perToken         prometheus.Histogram // the mean time between tokens of a request
-	outputToken      prometheus.Histogram // like nextToken, under the model server protocol's name
-	prefillToken     prometheus.Histogram // the time to the first token, per prompt token
+	perToken         prometheus.Histogram // mean between a request's tokens
+	outputToken      prometheus.Histogram // nextToken under the model server protocol's name
+	prefillToken     prometheus.Histogram // to the first token, per prompt token
 	promptTokens     prometheus.Histogram
 	generationTokens prometheus.Histogram
 	finished         map[engine.Finish]prometheus.Counter
 	adapters         *adapterUse
 }
 
-// DescribeMetrics registers the metrics of a [Server] without a server, for reference documentation.
+// DescribeMetrics registers the metrics of a [Server].
 func DescribeMetrics(r prometheus.Registerer) error {
 	for _, c := range newMetrics(func() engine.Stats { return engine.Stats{} }, metricsConfig{}).all {
 		if err := r.Register(c); err != nil {
@@ -53,12 +51,11 @@ func DescribeMetrics(r prometheus.Registerer) error {
 	return nil
 }
 
-// metricsConfig holds constant values of metrics.
 type metricsConfig struct {
 	model     string
-	blockSize int  // tokens in a block of the KV memory
-	prefix    bool // the prefix cache is on
-	atOnce    int  // the most adapters in use at once
+	blockSize int // tokens
+	prefix    bool
+	atOnce    int // most adapters at once
 }
 
 func newMetrics(stats func() engine.Stats, cfg metricsConfig) *metrics {
@@ -91,7 +88,6 @@ func newMetrics(stats func() engine.Stats, cfg metricsConfig) *metrics {
 	return m
 }
 
-// handler serves the metrics, together with the Go and process metrics.
 func (m *metrics) handler() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.all...)

@@ -5,7 +5,6 @@ import (
 	"net/http"
 )
 
-// modelCard is OpenAI's model object with vLLM's additions.
 type modelCard struct {
 	ID          string   `json:"id"`
 	Object      string   `json:"object"`
@@ -17,7 +16,6 @@ type modelCard struct {
 	Permission  []string `json:"permission"`
 }
 
-// card returns the card of one of the model's names.
 func (s *Server) card(name string) modelCard {
 	return modelCard{
 		ID: name, Object: "model", Created: s.created, OwnedBy: "rouse",
@@ -25,7 +23,7 @@ func (s *Server) card(name string) modelCard {
 	}
 }
 
-// cards returns the model's names, then its adapters, whose parent is the model and whose root is their path.
+// cards are of the model's names, then its adapters.
 func (s *Server) cards() (cards []modelCard) {
 	for _, n := range s.cfg.Names {
 		cards = append(cards, s.card(n))
@@ -38,15 +36,13 @@ func (s *Server) cards() (cards []modelCard) {
 	return cards
 }
 
-// models answers GET /v1/models.
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, map[string]any{"object": "list", "data": s.cards()})
 }
 
-// model answers GET /v1/models/{id}. A name may contain slashes.
 func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	if id == "" { // only a slash
+	if id == "" {
 		return s.models(w, r)
 	}
 	for _, c := range s.cards() {
@@ -57,16 +53,15 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 	if _, _, err := s.modelName(id); err != nil {
 		return err
 	}
-	return writeJSON(w, s.card(id)) // an adapter loaded a moment ago
+	return writeJSON(w, s.card(id)) // an adapter loaded just now
 }
 
-// writeJSON answers 200 with v.
 func writeJSON(w http.ResponseWriter, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(body, '\n')) // the client may have left: nothing to do about it
+	_, _ = w.Write(append(body, '\n'))
 	return nil
 }

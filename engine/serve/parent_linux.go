@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ExitWithParent has the kernel send this process SIGTERM when its parent dies.
-// Call it first thing in main: a parent that dies before the call is noticed only
-// if this process had another one when it began.
+// ExitWithParent has the kernel send SIGTERM when the parent dies. Call it first in main: an earlier death shows only
+// if this process was reparented meanwhile.
 func ExitWithParent() error {
 	parent := os.Getppid()
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0); err != nil {

@@ -16,13 +16,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// read reads and parses a request's body. The caller releases the returned body once v is not needed any more; until
-// then its memory is charged to the client.
+// read parses a request's body into v, whose memory is charged to the client until the returned body is released.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) (*inbound.Body, error) {
 	body, err := s.door.Read(w, r, client(r))
 	if err != nil {
-		w.Header().Set("Connection", "close") // the rest of the body is not worth reading
-		return nil, err                       // it is for the client
+		w.Header().Set("Connection", "close") // the rest is not worth reading
+		return nil, err
 	}
 	weight := weigh(body.Bytes())
 	if weight > maxWeight {
@@ -38,7 +37,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) (*inbound.B
 	return body, nil
 }
 
-// readFor reads the body of a request for a model, whose name the body has at named, and finds the model.
+// named points to the model's name after parsing.
 func (s *Server) readFor(w http.ResponseWriter, r *http.Request, v any, named *string) (paid *inbound.Body, model, adapter string, err error) {
 	if paid, err = s.read(w, r, v); err != nil {
 		return nil, "", "", err
@@ -49,29 +48,25 @@ func (s *Server) readFor(w http.ResponseWriter, r *http.Request, v any, named *s
 	return paid, model, adapter, err
 }
 
-// client returns the client that a request's memory is charged to.
 func client(r *http.Request) string {
 	if name := tenant(r); name != "" {
 		return name
 	}
-	host, _, _ := net.SplitHostPort(r.RemoteAddr) // empty on a Unix socket
+	host, _, _ := net.SplitHostPort(r.RemoteAddr) // "" on a Unix socket
 	return host
 }
 
-// valueBytes is about the memory of a parsed JSON value, besides a string's bytes; it fits the largest of our types.
-// tokenBytes is the memory of a token.
+// valueBytes is about a parsed JSON value, of our largest type, without a string's bytes.
 const valueBytes, tokenBytes = 128, 4
 
-// maxWeight bounds the result of weigh: two million values, or sixty million token ids.
+// maxWeight is two million values, or sixty million token ids.
 const maxWeight = 256 << 20
 
-// payTokens charges the memory of an encoded text.
 func payTokens(ctx context.Context, paid *inbound.Body, ids []int32) error {
-	return paid.Take(ctx, int64(tokenBytes*cap(ids))) // it is for the client
+	return paid.Take(ctx, int64(tokenBytes*cap(ids)))
 }
 
-// weigh estimates the memory of parsed JSON, besides the bytes of its strings: an object of two bytes may become a
-// message of a hundred.
+// weigh leaves out strings' bytes: an object of two bytes may become a message of a hundred.
 func weigh(body []byte) (weight int64) {
 	for i := 0; i < len(body); i++ {
 		switch body[i] {
@@ -91,9 +86,8 @@ func weigh(body []byte) (weight int64) {
 	return weight
 }
 
-// parse decodes a JSON object into v. Unknown fields are ignored. Fields that a proxy may read differently, because
-// they occur twice or in another case, are rejected. Every error is an [*Error] with status 400, whose Param is the
-// path of the field.
+// parse ignores unknown fields. It rejects fields that occur twice or in another case: a proxy may read them otherwise.
+// Every error is a 400 [*Error], whose Param is the field's path.
 func parse(body []byte, v any) error {
 	if len(body) == 0 {
 		return badRequest("", "the body is empty: want a JSON object")
@@ -133,7 +127,6 @@ func wrongTypeError(e *json.UnmarshalTypeError) error {
 	if e.Field == "" {
 		return badRequest("", "the body is a JSON %s: want an object", e.Value)
 	}
-	// Embedded structs are part of the path, but clients do not know them.
 	field := e.Field
 	for _, embedded := range []string{"options.", "prompt.", "structure.", "elsewhere.", "vectorOptions."} {
 		field = strings.TrimPrefix(field, embedded)
@@ -141,7 +134,6 @@ func wrongTypeError(e *json.UnmarshalTypeError) error {
 	return badRequest(field, "%s is a JSON %s: want %s", field, e.Value, wanted(e.Type))
 }
 
-// wanted describes a Go type in the client's words.
 func wanted(t reflect.Type) string {
 	if w, ok := reflect.TypeAssert[interface{ wants() string }](reflect.Zero(t)); ok {
 		return w.wants()
@@ -163,7 +155,6 @@ func wanted(t reflect.Type) string {
 	return "another type"
 }
 
-// kindOf returns the JSON type of data.
 func kindOf(data []byte) string {
 	switch data[0] {
 	case '"':
@@ -180,12 +171,11 @@ func kindOf(data []byte) string {
 	return "number"
 }
 
-// mismatch returns a union type's error for a value of the wrong type. The decoder adds the field's path.
+// mismatch leaves the field's path to the decoder.
 func mismatch[T any](data []byte) error {
 	return &json.UnmarshalTypeError{Value: kindOf(data), Type: reflect.TypeFor[T]()}
 }
 
-// stringList is one string or a list of strings.
 type stringList []string
 
 func (stringList) wants() string { return "a string or an array of strings" }
@@ -208,7 +198,6 @@ func (l *stringList) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// content is a message's text: a string, or a list of parts of type text. A part of type image_url is an image.
 type content struct {
 	text   string
 	images []imagePart
@@ -216,7 +205,7 @@ type content struct {
 
 func (content) wants() string { return "a string or an array of text parts" }
 
-// UnmarshalJSON implements json.Unmarshaler. Parts are joined with a line feed, as in other servers of open models.
+// UnmarshalJSON joins parts by a line feed, as other servers do.
 func (c *content) UnmarshalJSON(data []byte) error {
 	switch kindOf(data) {
 	case "null":
@@ -264,13 +253,11 @@ func (c *content) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// notText is the message of a content part that the model does not read.
 const notText = "content part %d has type %q: this model reads parts of type \"text\" only"
 
-// prompts is a completion's prompt: a string, a list of strings, a list of token ids, or a list of such lists.
 type prompts []textOrTokens
 
-// textOrTokens is one prompt. Tokens are used if they are not nil.
+// In textOrTokens tokens count if not nil.
 type textOrTokens struct {
 	text   string
 	tokens []int32
@@ -317,7 +304,6 @@ func (p *prompts) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// itemKind returns the JSON type of an array's first item; "" for an empty array or no array.
 func itemKind(data []byte) string {
 	items, isArray := bytes.CutPrefix(data, []byte{'['})
 	items = bytes.TrimLeft(items, " \t\r\n")
@@ -327,20 +313,16 @@ func itemKind(data []byte) string {
 	return kindOf(items)
 }
 
-// tokenBias is a logit bias by token id.
 type tokenBias map[int32]float32
 
 func (tokenBias) wants() string { return "an object of token ids and numbers" }
 
-// unsupported returns the error for a field that the engine does not support.
 func unsupported(param, what string) error {
 	return badRequest(param, "%s: this engine does not support it; leave %s out", what, param)
 }
 
-// maxQuoted bounds the client's text in an error message, in bytes.
 const maxQuoted = 100
 
-// quote quotes a client's text for an error message.
 func quote(s string) string {
 	if len(s) > maxQuoted {
 		s = strings.ToValidUTF8(s[:maxQuoted], "") + "…"

@@ -7,11 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// timed writes an answer. It aborts if the client does not read.
 type timed struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	timeout time.Duration // of each write
+	timeout time.Duration // per write
 }
 
 func newTimed(w http.ResponseWriter, timeout time.Duration) timed {
@@ -26,20 +25,18 @@ func (t *timed) write(data []byte) error {
 	return err
 }
 
-// close removes the time limit, because the connection may carry another request.
+// close removes the deadline: the connection may carry another request.
 func (t *timed) close() {
-	_ = t.control.SetWriteDeadline(time.Time{}) // fails only where write's deadline failed
+	_ = t.control.SetWriteDeadline(time.Time{})
 }
 
-// pieceBytes is the size of one write of an answer.
 const pieceBytes = 32 << 10
 
-// pieces writes a JSON answer that may be long, with only one piece in memory. Its user appends to buf, calls more
-// after each part, and end at last.
+// pieces writes a long JSON answer. Append to buf, call more after each part, and end at last.
 type pieces struct {
 	timed
 	buf  []byte
-	gone bool // the client has left or does not read
+	gone bool // the client left or does not read
 }
 
 func (s *Server) pieces(w http.ResponseWriter) *pieces {
@@ -47,7 +44,7 @@ func (s *Server) pieces(w http.ResponseWriter) *pieces {
 	return &pieces{timed: newTimed(w, s.cfg.WriteTimeout), buf: make([]byte, 0, 1024)}
 }
 
-// more writes the buffer once it is a piece, and reports whether the client still reads.
+// more reports whether the client still reads.
 func (p *pieces) more() bool {
 	if len(p.buf) >= pieceBytes {
 		p.send()
@@ -60,13 +57,11 @@ func (p *pieces) send() {
 	p.buf = p.buf[:0]
 }
 
-// end writes the rest.
 func (p *pieces) end() {
 	p.send()
 	p.close()
 }
 
-// list appends a member that is a list.
 func (p *pieces) list(name string, ids []int32, item func(dst []byte, id int32) []byte) {
 	p.buf = append(appendString(append(p.buf, ','), name), ':', '[')
 	for _, id := range ids {
@@ -78,8 +73,7 @@ func (p *pieces) list(name string, ids []int32, item func(dst []byte, id int32) 
 	p.buf = append(p.buf, ']')
 }
 
-// text appends a JSON string of parts, joining characters that are cut between two parts. Invalid UTF-8 becomes
-// U+FFFD.
+// text's parts may cut characters. Invalid UTF-8 becomes U+FFFD.
 func (p *pieces) text(parts func(yield func(string) bool)) {
 	p.buf = append(p.buf, '"')
 	var held []byte
@@ -98,14 +92,13 @@ func (p *pieces) text(parts func(yield func(string) bool)) {
 	p.buf = append(p.buf, '"')
 }
 
-// inside appends the contents of a JSON string.
 func (p *pieces) inside(s string) {
 	n := len(p.buf)
 	p.buf = appendString(p.buf, s)
 	p.buf = append(p.buf[:n], p.buf[n+1:len(p.buf)-1]...)
 }
 
-// wholeRunes returns the number of bytes before an incomplete character at the end.
+// wholeRunes leaves out an incomplete character at the end.
 func wholeRunes(b []byte) int {
 	for n := len(b) - 1; n >= max(0, len(b)-utf8.UTFMax); n-- {
 		if utf8.RuneStart(b[n]) {

@@ -6,15 +6,14 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// promptScores are a prompt's log probabilities in vLLM's format: null for the first token, then for each an object
-// from token ids to {"logprob", "rank", "decoded_token"}. The rank is known only for the most probable tokens.
+// promptScores are vLLM's: null for the first token, then objects from token ids to {"logprob", "rank",
+// "decoded_token"}. Only the most probable have a rank.
 type promptScores struct {
 	words  words
 	top    int
 	scores []sample.Choice
 }
 
-// append appends the member "prompt_logprobs".
 func (p *promptScores) append(dst []byte) []byte {
 	dst = append(dst, `"prompt_logprobs":[null`...)
 	for _, c := range p.scores {
@@ -40,7 +39,6 @@ func (p *promptScores) append(dst []byte) []byte {
 	return append(dst, ']')
 }
 
-// entry appends one token; rank 0 means unknown.
 func (p *promptScores) entry(dst []byte, t sample.Alternative, rank int) []byte {
 	dst = appendString(dst, strconv.Itoa(int(t.Token)))
 	dst = appendLogprob(append(dst, `:{"logprob":`...), t.Logprob)

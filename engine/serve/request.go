@@ -10,10 +10,10 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// maxSalt bounds cache_salt, in bytes.
+// In bytes.
 const maxSalt = 256
 
-// options are the common fields of chat and text completions. A nil field was absent or null.
+// In options nil is absent or null.
 type options struct {
 	Model string `json:"model"`
 
@@ -40,7 +40,7 @@ type options struct {
 	Stream        bool `json:"stream"`
 	StreamOptions *struct {
 		IncludeUsage bool `json:"include_usage"`
-		Continuous   bool `json:"continuous_usage_stats"` // vLLM's: with each chunk
+		Continuous   bool `json:"continuous_usage_stats"` // vLLM's: in each chunk
 	} `json:"stream_options"`
 
 	Priority *int       `json:"priority"`
@@ -50,7 +50,6 @@ type options struct {
 	structure
 }
 
-// chatRequest is the body of POST /v1/chat/completions.
 type chatRequest struct {
 	options
 	prompt
@@ -67,7 +66,7 @@ type chatRequest struct {
 	FunctionCall json.RawMessage `json:"function_call"`
 }
 
-// elsewhere are OpenAI's fields for features that this engine does not have.
+// elsewhere has OpenAI's fields for features that this engine lacks.
 type elsewhere struct {
 	Modalities []string        `json:"modalities"`
 	Audio      json.RawMessage `json:"audio"`
@@ -77,7 +76,6 @@ type elsewhere struct {
 	Store      bool            `json:"store"`
 }
 
-// refuse returns an error for the first of them that is set.
 func (e *elsewhere) refuse() error {
 	switch {
 	case slices.ContainsFunc(e.Modalities, func(m string) bool { return m != "text" }):
@@ -96,19 +94,18 @@ func (e *elsewhere) refuse() error {
 	return nil
 }
 
-// prompt is the part of a chat request that becomes the prompt, also used by /tokenize.
+// prompt is read by /tokenize too.
 type prompt struct {
 	Messages            []message                  `json:"messages"`
 	Tools               json.RawMessage            `json:"tools"`
 	AddGenerationPrompt *bool                      `json:"add_generation_prompt"`
 	TemplateArgs        map[string]json.RawMessage `json:"chat_template_kwargs"`
-	// Continue makes the answer continue the last message, which must be the assistant's. The field is vLLM's.
+	// Continue continues the last message, the assistant's (vLLM's field).
 	Continue bool `json:"continue_final_message"`
 
 	pictures
 }
 
-// message is one turn of a conversation.
 type message struct {
 	Role       string  `json:"role"`
 	Content    content `json:"content"`
@@ -124,7 +121,6 @@ type message struct {
 	} `json:"tool_calls"`
 }
 
-// completionRequest is the body of POST /v1/completions.
 type completionRequest struct {
 	options
 	Prompt   prompts `json:"prompt"`
@@ -135,7 +131,6 @@ type completionRequest struct {
 	PromptLogprobs *int `json:"prompt_logprobs"`
 }
 
-// or returns *p, or fallback if p is nil.
 func or[T any](p *T, fallback T) T {
 	if p == nil {
 		return fallback
@@ -143,7 +138,6 @@ func or[T any](p *T, fallback T) T {
 	return *p
 }
 
-// request returns the engine's request, without the prompt and log probabilities.
 func (o *options) request() (engine.Request, error) {
 	d := sample.Default()
 	r := engine.Request{
@@ -169,7 +163,7 @@ func (o *options) request() (engine.Request, error) {
 	switch {
 	case limit != nil && *limit < 1:
 		return r, badRequest(o.limitName(), "%s is %d: want at least 1", o.limitName(), *limit)
-	case o.N != nil && (*o.N < 1 || *o.N > engine.MaxSequences): // the answer's choices are allocated before the engine checks it
+	case o.N != nil && (*o.N < 1 || *o.N > engine.MaxSequences): // choices are allocated before the engine checks it
 		return r, badRequest("n", "n is %d: want 1 to %d", *o.N, engine.MaxSequences)
 	case o.TopK != nil && *o.TopK < -1:
 		return r, badRequest("top_k", "top_k is %d: want a positive number, or 0 or -1 for all tokens", *o.TopK)
@@ -187,13 +181,12 @@ func (o *options) request() (engine.Request, error) {
 	}
 	r.Priority, r.Salt = or(o.Priority, 0), or(o.Salt, "")
 	r.MaxTokens = or(limit, 0)
-	if o.TopP != nil && *o.TopP == 0 { // the most probable token only; the sampler's zero means all
+	if o.TopP != nil && *o.TopP == 0 { // the sampler's zero means all tokens
 		r.Sampling.TopK = 1
 	}
 	return r, nil
 }
 
-// limitName returns the client's field for the token limit.
 func (o *options) limitName() string {
 	if o.MaxCompletionTokens != nil {
 		return "max_completion_tokens"
@@ -205,7 +198,6 @@ func (o *options) includeUsage() bool { return o.StreamOptions != nil && o.Strea
 
 func (o *options) continuousUsage() bool { return o.includeUsage() && o.StreamOptions.Continuous }
 
-// request returns the engine's request, without the prompt.
 func (c *chatRequest) request() (engine.Request, error) {
 	r, err := c.options.request()
 	if err != nil {
@@ -221,7 +213,6 @@ func (c *chatRequest) request() (engine.Request, error) {
 	return r, scorePrompt(&r, c.PromptLogprobs, c.Stream)
 }
 
-// request returns the engine's request, without the prompt.
 func (c *completionRequest) request() (engine.Request, error) {
 	o := c.options
 	nothing := c.Echo && o.MaxTokens != nil && *o.MaxTokens == 0 // only the prompt is wanted
@@ -246,7 +237,6 @@ func (c *completionRequest) request() (engine.Request, error) {
 	return r, scorePrompt(&r, c.PromptLogprobs, c.Stream)
 }
 
-// scorePrompt requests the prompt's log probabilities, with top alternatives (vLLM's prompt_logprobs).
 func scorePrompt(r *engine.Request, top *int, stream bool) error {
 	if top == nil {
 		return nil
@@ -262,7 +252,6 @@ func scorePrompt(r *engine.Request, top *int, stream bool) error {
 	return nil
 }
 
-// turns converts the messages for the template.
 func (p *prompt) turns() ([]chat.Message, error) {
 	if len(p.Messages) == 0 {
 		return nil, badRequest("messages", "messages is missing or empty: want at least one message")
@@ -276,7 +265,7 @@ func (p *prompt) turns() ([]chat.Message, error) {
 		if m.Role == "" {
 			return nil, badRequest("messages.role", "message %d has no role: want \"system\", \"user\", \"assistant\" or \"tool\"", i)
 		}
-		if m.Role == "developer" { // OpenAI's newer role; templates of open models do not know it
+		if m.Role == "developer" { // OpenAI's name, which templates of open models do not know
 			m.Role = "system"
 		}
 		turns[i] = chat.Message{Role: m.Role, Content: text, Name: m.Name, Reasoning: m.Reasoning, ToolCallID: m.ToolCallID}
@@ -287,7 +276,6 @@ func (p *prompt) turns() ([]chat.Message, error) {
 	return turns, nil
 }
 
-// checkTurn rejects a priority or a salt out of range.
 func checkTurn(priority *int, salt *string) error {
 	switch {
 	case priority != nil && (*priority < math.MinInt32 || *priority > math.MaxInt32):

@@ -13,28 +13,23 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// A stream that is cut because its server ends can continue on another server, if the proxy asks for it with
-// stateHeader. The life of such a stream:
+// A stream that its server cuts can continue on another one, if the proxy sends stateHeader:
 //
-//  1. The header is stateNew. Before each event the server sends a comment, in the same write: stateComment and a
-//     piece of the stream's state. The proxy keeps the pieces of events that arrived whole, and does not forward the
-//     comments.
-//  2. The stream is cut. The proxy sends the same request to another server, with all pieces in the header, in order,
+//  1. The header is stateNew. Each event has a comment before it, in the same write: stateComment and a piece of
+//     state. The proxy keeps the pieces of whole events and drops the comments.
+//  2. The stream is cut. The proxy sends the request to another server, with all pieces in the header, in order,
 //     separated by semicolons.
-//  3. That server treats their tokens as generated: text, grammar, stop strings, calls and thoughts continue where
-//     they were, and no event is sent for known tokens. It computes the prompt and these tokens, and continues.
+//  3. That server treats their tokens as generated, sends no events for them, and continues.
 
-// A piece holds the tokens of its event: numbers separated by commas. The first piece begins with the stream's id, time, seed,
-// number of cached prompt tokens and mark (of model and prompt), each followed by a colon. A server with another model
-// rejects the state, and so does one whose prompt has other tokens, for example because its chat template contains the date.
-// The event with the usage has the piece usagePiece.
+// A piece has its event's tokens, separated by commas. The first one begins with the stream's id, time, seed, number of
+// cached prompt tokens, and mark of model and prompt, each with a colon. A server whose mark differs rejects the state.
+// The event with the usage has usagePiece.
 //
-// With replayPrefix before the pieces, the events of known tokens are sent again, for a proxy that converts events and must
-// see all of them. With scoresPrefix before everything, from the stream's start, each token in a piece is followed by its
-// log probability and its alternatives; see appendScores.
+// With replayPrefix before the pieces, known events are sent again. With scoresPrefix before everything, each token is
+// followed by its log probabilities (see appendScores).
 //
-// If a request asks for several texts, each piece begins with the index of its text and an equals sign. In the first piece of
-// each prompt's first text, the number of cached tokens of that prompt and a slash follow.
+// Of several texts, each piece begins with the text's index and an equals sign; in the first piece of each prompt's
+// first text, that prompt's cached tokens and a slash follow.
 const (
 	stateHeader  = "X-Rouse-Stream-State"
 	stateNew     = "new"
@@ -44,7 +39,7 @@ const (
 	scoresPrefix = "scores:"
 )
 
-// state is the state of one stream; nil: not requested.
+// state is nil if not requested.
 type state struct {
 	id      string
 	created int64
@@ -52,24 +47,22 @@ type state struct {
 	mark    string
 	texts   []known
 	scored  bool // pieces have log probabilities
-	resumed bool // it continues a text of another server
-	usage   bool // the usage was sent
-	begun   bool // the first piece was sent
+	resumed bool // continues a stream of another server
+	usage   bool
+	begun   bool // of the first piece
 }
 
-// known is the known state of one text.
 type known struct {
 	made    []sample.Choice // by another server
-	cached  int             // cached tokens of its prompt, in the first text of a prompt
-	seen    int             // number of events
-	skip    int             // number of events sent before
+	cached  int             // of its prompt, in a prompt's first text
+	seen    int
+	skip    int             // events sent before
 	pending []sample.Choice // since the last event sent
 	begun   bool            // its first piece was sent
 
-	replayed bool // it is sent again
+	replayed bool
 }
 
-// streamState parses the state header of a request.
 func (s *Server) streamState(r *http.Request, o *options, requests []engine.Request) (*state, error) {
 	text := r.Header.Get(stateHeader)
 	if text == "" || !o.Stream || slices.ContainsFunc(requests, func(q engine.Request) bool { return q.NoTokens }) {
@@ -83,7 +76,7 @@ func (s *Server) streamState(r *http.Request, o *options, requests []engine.Requ
 	mark, ok := s.markFor(requests)
 	switch {
 	case !ok && text != stateNew:
-		return nil, anotherModel() // else the client would get the whole answer twice
+		return nil, anotherModel() // else the client gets the answer twice
 	case !ok:
 		return nil, nil
 	case text == stateNew:
@@ -106,8 +99,6 @@ func (s *Server) streamState(r *http.Request, o *options, requests []engine.Requ
 	return known, nil
 }
 
-// of reports whether the state fits the requests: cached tokens are within the prompts, and a seed exists if one is
-// needed.
 func (s *state) of(requests []engine.Request) bool {
 	text := 0
 	for i := range requests {
@@ -129,10 +120,10 @@ func anotherModel() *Error {
 	return errorf(http.StatusBadRequest, codeStreamCut, "the answer was cut, and this server has another model: ask again")
 }
 
-// markFor returns the mark of the model and the adapter's contents, and pins the requests to that adapter digest. ok
-// is false if the adapter's contents are unknown: then its streams cannot be resumed.
+// markFor marks the model and the adapter, and pins the requests to the adapter's digest. ok is false if that is
+// unknown.
 func (s *Server) markFor(requests []engine.Request) (mark string, ok bool) {
-	if len(requests[0].Images) > 0 { // another projector may be there
+	if len(requests[0].Images) > 0 { // the projector may differ
 		return "", false
 	}
 	name, prompt := requests[0].Adapter, markPrompt+promptMark(requests)
@@ -151,10 +142,8 @@ func (s *Server) markFor(requests []engine.Request) (mark string, ok bool) {
 	return "", false
 }
 
-// markPrompt separates the mark of the model from the mark of the prompts.
 const markPrompt = "."
 
-// promptMark returns a digest of the requests' prompts.
 func promptMark(requests []engine.Request) string {
 	h := sha256.New()
 	var part []byte
@@ -168,7 +157,6 @@ func promptMark(requests []engine.Request) string {
 	return strconv.FormatUint(binary.LittleEndian.Uint64(h.Sum(nil)), 36)
 }
 
-// replay makes all known events be sent again.
 func (s *state) replay() {
 	s.begun, s.usage = false, false
 	for i := range s.texts {
@@ -178,7 +166,6 @@ func (s *state) replay() {
 	}
 }
 
-// parseState parses a state of texts texts. scored reports whether its tokens have log probabilities.
 func parseState(text string, texts int, scored bool) (s *state, ok bool) {
 	head := strings.SplitN(text, ":", 6)
 	if len(head) != 6 || head[0] == "" || len(head[0]) > 64 || strings.ContainsFunc(head[0], strange) {
@@ -209,12 +196,11 @@ func parseState(text string, texts int, scored bool) (s *state, ok bool) {
 	return s, !s.usage || !slices.ContainsFunc(s.texts, func(k known) bool { return !k.begun })
 }
 
-// strange reports whether r cannot occur in our ids.
+// strange reports whether no id of ours has r.
 func strange(r rune) bool {
 	return r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 }
 
-// piece parses one piece.
 func (s *state) piece(piece string) bool {
 	if piece == usagePiece {
 		s.usage = true
@@ -246,15 +232,14 @@ func (s *state) piece(piece string) bool {
 	return true
 }
 
-// begin copies the stream's state into the requests, or initializes it from them. A drawn seed is a different one for
-// each prompt.
+// begin copies the state into the requests, or draws it. Each prompt gets another seed.
 func (s *state) begin(e *envelope, requests []engine.Request) {
 	if s.resumed {
 		e.id, e.created = s.id, s.created
 	} else {
 		s.id, s.created = e.id, e.created
 		if s.seed = requests[0].Sampling.WithSeed().Seed; s.seed != nil && requests[0].Sampling.Seed == nil && len(requests) > 1 {
-			seed := rand.Int64() >> 1 // leaves room to add the prompt's index
+			seed := rand.Int64() >> 1 // room to add the prompt's index
 			s.seed = &seed
 		}
 	}
@@ -276,14 +261,12 @@ func (s *state) begin(e *envelope, requests []engine.Request) {
 	}
 }
 
-// seedOf returns the seed of the ith prompt.
 func seedOf(first int64, i int) *int64 {
 	seed := first + int64(i)
 	return &seed
 }
 
-// cached returns the number of cached prompt tokens when the prompt's first text began; now is the number that its first
-// event reports.
+// cached returns the prompt's cached tokens when its first text began; now is the first event's.
 func (s *state) cached(text, now int) int {
 	k := &s.texts[text]
 	if !s.resumed || !k.begun && !k.replayed {
@@ -292,7 +275,6 @@ func (s *state) cached(text, now int) int {
 	return k.cached
 }
 
-// tokens returns the tokens generated before.
 func (k *known) tokens() []int32 {
 	tokens := make([]int32, len(k.made))
 	for i := range k.made {
@@ -301,8 +283,7 @@ func (k *known) tokens() []int32 {
 	return tokens
 }
 
-// add records an event's token, and restores the event's known log probabilities. replayed reports whether the event
-// was sent before.
+// add restores the log probabilities that an event was first sent with.
 func (s *state) add(ev *engine.Event) (replayed bool) {
 	k := &s.texts[ev.Index]
 	if s.scored && k.seen < len(k.made) {
@@ -315,7 +296,7 @@ func (s *state) add(ev *engine.Event) (replayed bool) {
 	return false
 }
 
-// line appends the comment before the next event of a text; first reports whether this is its prompt's first text.
+// first: the text is its prompt's first.
 func (s *state) line(dst []byte, text int, first bool) []byte {
 	k := &s.texts[text]
 	dst = append(dst, stateComment...)
@@ -350,7 +331,6 @@ func (s *state) line(dst []byte, text int, first bool) []byte {
 	return append(dst, '\n')
 }
 
-// sent records that the event after the line was sent.
 func (s *state) sent(text int) {
 	k := &s.texts[text]
 	s.begun, k.begun, k.pending = true, true, k.pending[:0]

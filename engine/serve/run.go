@@ -18,25 +18,24 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// lastGasp is how long the current step may take to end, and handlers to inform their clients.
+// lastGasp is for the current step to end, and for handlers to tell their clients.
 const lastGasp = 5 * time.Second
 
-// Run loads the model, generates a token with it, listens, and writes one line to stdout: "listening on " and the
-// address, as a client needs it. It serves until ctx ends. Then it accepts no new connections, lets running requests
-// finish for at most cfg.DrainTimeout, ends the others with an error, and returns nil.
+// Run loads the model, generates a token, listens, and writes "listening on " and the address to stdout. Once ctx ends
+// it drains for cfg.DrainTimeout, ends other requests with an error, and returns nil.
 func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
 	cfg = cfg.withDefaults()
 	began := time.Now()
-	kept := conversations(cfg) // before anyone opens the model's file
+	kept := conversations(cfg) // before anyone opens the file
 	w := worker.Open(worker.Options{
 		Place: cfg.Worker, Shards: cfg.Shards, Device: cfg.Device, Python: cfg.Python, Log: cfg.Log,
 		Load: worker.Load{Model: cfg.Model, Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs, Projector: cfg.Projector, CacheBytes: cfg.CacheBytes, TileDir: cfg.TileDir, TileLimit: cfg.TileLimit},
 	})
 	var info worker.Info
-	started := make(chan error, 1) // Start sends its end, with info set
+	started := make(chan error, 1) // with info set
 	go func() {
 		var err error
 		info, err = w.Start(ctx)
@@ -63,21 +62,20 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 		return errors.Join(err, w.Close())
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	stopped := make(chan error, 1) // Run of the engine sends its end
+	stopped := make(chan error, 1)
 	go func() { stopped <- e.Run(running) }()
 	loadTime := time.Since(began)
 
 	s := NewServer(e, m.template, cfg)
 	s.about, s.mark = m.about, m.mark
 	if e.Model().Image.Size > 0 {
-		s.about.Can = append(s.about.Can, "vision") // Ollama's word
+		s.about.Can = append(s.about.Can, "vision")
 	}
 	err = announceAndServe(ctx, cfg, e, s, stop, stdout, loadTime)
 	stop()
 	return errors.Join(err, <-stopped)
 }
 
-// announceAndServe probes, listens, announces and serves.
 func announceAndServe(ctx context.Context, cfg Config, e *engine.Engine, s *Server, stop func(), stdout io.Writer, loadTime time.Duration) error {
 	began := time.Now()
 	token, err := e.Probe(ctx)
@@ -102,7 +100,7 @@ func announceAndServe(ctx context.Context, cfg Config, e *engine.Engine, s *Serv
 	return Serve(ctx, l, s, stop)
 }
 
-// Serve serves on l until ctx ends, then drains like [Run]. stop ends the engine: it is called if the drain takes too
+// Serve serves on l until ctx ends, then drains like [Run]. It calls stop, which ends the engine, if that takes too
 // long.
 func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
 	server := inbound.NewServer(&http.Server{
@@ -112,7 +110,7 @@ func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	})
 	l = inbound.Guard(server.Server, inbound.Bound(server.Server, l, s.log), func(w http.ResponseWriter, _ *http.Request, err error) { writeError(w, toError(err)) })
-	failed := make(chan error, 1) // the accept loop sends its end
+	failed := make(chan error, 1) // of the accept loop
 	go func() { failed <- server.Serve(l) }()
 	select {
 	case err := <-failed:

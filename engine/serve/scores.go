@@ -9,12 +9,10 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// scoreMark separates, in a piece of a stream's state, a token, its log probability, and its alternatives: alternating
-// ids and log probabilities.
+// scoreMark separates a token, its log probability, and its alternatives' ids and log probabilities.
 const scoreMark = "*"
 
-// appendScores appends a token's log probabilities bit-exactly, so that the events of another server are
-// byte-identical.
+// appendScores is bit-exact: another server sends equal bytes.
 func appendScores(dst []byte, c *sample.Choice) []byte {
 	dst = appendBits(dst, c.Logprob)
 	for _, t := range c.Top {
@@ -27,7 +25,6 @@ func appendBits(dst []byte, logprob float32) []byte {
 	return strconv.AppendUint(append(dst, scoreMark...), uint64(math.Float32bits(logprob)), 36)
 }
 
-// parseChoice parses a token of a piece, with log probabilities if scored.
 func parseChoice(word string, scored bool) (c sample.Choice, ok bool) {
 	if !scored {
 		c.Token, ok = parseToken(word)

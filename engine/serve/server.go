@@ -16,32 +16,31 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Server is the HTTP server of one engine. It is an http.Handler, safe for many goroutines, and starts none.
+// Server serves one engine. It is safe for many goroutines, and starts none.
 type Server struct {
-	cfg      Config
-	engine   *engine.Engine
-	template *chat.Template
-	guard    func(string) string // makes special tokens in a client's text plain text
-	metrics  *metrics
-	grammars *grammars
-	// toolFormat is the format of the model's calls.
+	cfg        Config
+	engine     *engine.Engine
+	template   *chat.Template
+	guard      func(string) string // makes special tokens in a client's text plain
+	metrics    *metrics
+	grammars   *grammars
 	toolFormat *toolFormat
-	thoughts   *thoughts // nil: the model does not reason
-	stops      []string  // marks that end a turn and are no tokens of the model
+	thoughts   *thoughts // nil: no reasoning
+	stops      []string  // marks of a turn's end that are no tokens
 	created    int64
-	door       *inbound.Door // reads bodies
-	long       *turns        // limits long texts whose answer is their tokens
-	about      *about        // from the model's file; nil: there is none
-	mark       string        // identifies the model for resumed streams
+	door       *inbound.Door
+	long       *turns // for long texts that are only tokenized
+	about      *about // nil: not from a file
+	mark       string // of the model, for resumed streams
 	log        *slog.Logger
 	handler    http.Handler
-	logDamaged func() // once
+	logDamaged func()
 }
 
-// NewServer returns a server for an engine whose Run has started or will start.
+// NewServer returns a server of an engine, whose Run may start later.
 func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	atOnce := e.Seats() // each running sequence may have another adapter
+	atOnce := e.Seats()
 	if cfg.MaxAdapters > 0 {
 		atOnce = min(atOnce, cfg.MaxAdapters)
 	}
@@ -51,7 +50,7 @@ func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 		toolFormat: newToolFormat(cfg.ToolParser, t.Source(), e.Tokenizer(), newHarmony(t.Source(), e.Tokenizer())),
 	}
 	s.thoughts = newThoughts(t.Source(), e.Tokenizer())
-	if t.Source() == chat.ChatML && !slices.Contains(e.Tokenizer().Ends(), "<|im_end|>") { // no chat model: it would go on with further turns
+	if t.Source() == chat.ChatML && !slices.Contains(e.Tokenizer().Ends(), "<|im_end|>") { // not a chat model
 		s.stops = []string{"<|im_end|>", "<|im_start|>"}
 	}
 	s.logDamaged = sync.OnceFunc(func() { s.log.Error("the model is damaged: its output is not a number", "model", cfg.Model) })
@@ -62,10 +61,9 @@ func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// handler is an http.HandlerFunc that may return an error if it has written nothing.
+// handler may return an error if it has written nothing.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// routes returns the handler of all routes.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	methods := map[string]string{}
@@ -106,7 +104,6 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// wrap writes a handler's error.
 func (s *Server) wrap(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id := r.Header.Get("X-Request-Id"); id != "" {
@@ -124,14 +121,13 @@ func (s *Server) wrap(h handler) http.Handler {
 			s.log.Warn("request failed", "method", r.Method, "path", r.URL.Path, "status", known.Status, "error", err)
 		}
 		if errors.Is(err, context.Canceled) && r.Context().Err() != nil && w.Header()[usageHeader] == nil {
-			w.WriteHeader(known.Status) // the client has left, or has only closed its sending side
+			w.WriteHeader(known.Status) // it left, or closed only its sending side
 			return
 		}
 		writeError(w, known)
 	})
 }
 
-// notThere answers for paths and methods that no route takes.
 func notThere(w http.ResponseWriter, r *http.Request, methods map[string]string) error {
 	if m := methods[r.URL.Path]; m != "" {
 		w.Header().Set("Allow", m)
@@ -140,7 +136,7 @@ func notThere(w http.ResponseWriter, r *http.Request, methods map[string]string)
 	return errorf(http.StatusNotFound, codeUnknownPath, "there is nothing at %s", quote(r.URL.Path))
 }
 
-// modelName checks a request's model: one of the server's names, or a loaded adapter. None means the first name.
+// modelName accepts a name of the model, an adapter, or "".
 func (s *Server) modelName(name string) (model, adapter string, err error) {
 	if name == "" {
 		return s.cfg.Names[0], "", nil
@@ -153,21 +149,19 @@ func (s *Server) modelName(name string) (model, adapter string, err error) {
 			return name, name, nil
 		}
 	}
-	// The error does not name the adapters: not every client may know them.
+	// Not every client may know the adapters.
 	e := errorf(http.StatusNotFound, codeModelNotFound, "the model %s does not exist here: GET /v1/models lists what does", quote(name))
 	e.Param = "model"
 	return "", "", e
 }
 
 const (
-	// tenantHeader names the tenant of a request; the proxy in front of this server sets it.
+	// tenantHeader is set by the proxy in front.
 	tenantHeader = "X-Rouse-Tenant"
-	// usageHeader tells that proxy the tokens of the prompt, those of them from the cache, and the generated ones, of a
-	// request that failed or whose client left before the answer.
+	// usageHeader tells it the tokens of the prompt, the cached and the generated ones of a request that failed.
 	usageHeader = "X-Rouse-Usage"
 )
 
-// tell sets [usageHeader].
 func (u usage) tell(w http.ResponseWriter) {
 	w.Header().Set(usageHeader, fmt.Sprint(u.prompt, u.cached, u.completion))
 }

@@ -12,21 +12,19 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// about describes a model from its file, in the format of Ollama's API. It is read together with the vocabulary, so it
-// describes the running model even if the file changes later.
+// about is Ollama's description of a model. It is read with the vocabulary: the file may change.
 type about struct {
 	License  string         `json:"license,omitempty"`
-	Params   string         `json:"parameters"` // one per line, as in a Modelfile
+	Params   string         `json:"parameters"` // one a line, as in a Modelfile
 	Template string         `json:"template"`
 	Details  details        `json:"details"`
-	Info     map[string]any `json:"model_info"` // the metadata; lists, such as the vocabulary, are null
+	Info     map[string]any `json:"model_info"` // lists are null
 	Tensors  []tensor       `json:"tensors"`
 	Can      []string       `json:"capabilities"`
-	Size     int64          `json:"size"`        // of the file in bytes; Ollama has it in lists only
-	Modified time.Time      `json:"modified_at"` // zero: the model is not a file
+	Size     int64          `json:"size"`        // of the file; Ollama has it in lists only
+	Modified time.Time      `json:"modified_at"` // zero: not a file
 }
 
-// details summarizes a model.
 type details struct {
 	Parent       string   `json:"parent_model"`
 	Format       string   `json:"format"`
@@ -42,17 +40,16 @@ type tensor struct {
 	Shape []int  `json:"shape"`
 }
 
-// describe reads the description of a model from its file. c is its shape, template the chat template in use.
 func describe(f *gguf.File, c model.Config, template string) *about {
 	a := &about{Info: map[string]any{}, Template: template, Tensors: []tensor{}, Size: f.Size()}
 	a.License, _ = f.String("general.license")
 	for _, key := range f.Keys() {
-		if key != "general.name" && key != "tokenizer.chat_template" { // as Ollama does; the template has its own field
+		if key != "general.name" && key != "tokenizer.chat_template" { // as in Ollama; the template has its own field
 			a.Info[key] = metadata(f, key)
 		}
 	}
 	parameters := 0
-	values := map[gguf.Type]int{} // of each type
+	values := map[gguf.Type]int{}
 	for _, t := range f.Tensors() {
 		a.Tensors = append(a.Tensors, tensor{t.Name, t.Type.String(), t.Dims})
 		parameters += t.Len()
@@ -73,7 +70,7 @@ func describe(f *gguf.File, c model.Config, template string) *about {
 	case embeds:
 		a.Can = []string{"embedding"}
 	}
-	if strings.Contains(template, "tools") { // otherwise the template drops tools
+	if strings.Contains(template, "tools") {
 		a.Can = append(a.Can, "tools")
 	}
 	if strings.Contains(template, endThought) || strings.Contains(template, "<|channel|>analysis") {
@@ -82,7 +79,7 @@ func describe(f *gguf.File, c model.Config, template string) *about {
 	return a
 }
 
-// metadata returns a value for JSON; nil for a list, or a number that JSON can't represent.
+// metadata returns nil for a list, or a number that JSON lacks.
 func metadata(f *gguf.File, key string) any {
 	switch kind, _, _, _ := f.Kind(key); kind {
 	case gguf.KindString:
@@ -97,7 +94,7 @@ func metadata(f *gguf.File, key string) any {
 		case math.IsNaN(n) || math.IsInf(n, 0):
 			return nil
 		case kind == gguf.KindFloat32:
-			return float32(n) // prints with fewer digits
+			return float32(n) // fewer digits
 		}
 		return n
 	case gguf.KindArray:
@@ -106,16 +103,16 @@ func metadata(f *gguf.File, key string) any {
 	if n, found := f.Uint(key); found {
 		return n
 	}
-	return nil // a negative number, which no known key has
+	return nil // negative, which no known key is
 }
 
-// fileTypes maps the numbers of general.file_type, as in llama.cpp.
+// fileTypes are llama.cpp's.
 var fileTypes = map[uint64]string{
 	0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L",
 	14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 21: "Q2_K_S", 25: "IQ4_NL", 30: "IQ4_XS", 32: "BF16", 38: "MXFP4",
 }
 
-// fileType returns the format of a file's weights: general.file_type, else the type of most values.
+// fileType returns general.file_type, else the type of most values.
 func fileType(f *gguf.File, values map[gguf.Type]int) string {
 	if n, found := f.Uint("general.file_type"); found && fileTypes[n] != "" {
 		return fileTypes[n]
@@ -129,7 +126,7 @@ func fileType(f *gguf.File, values map[gguf.Type]int) string {
 	return kind
 }
 
-// human formats a number of parameters as Ollama does: 436K, 1.75M, 7.6B.
+// human formats as Ollama does: 436K, 1.75M, 7.6B.
 func human(n int) string {
 	switch f := float64(n); {
 	case n >= 1e9 && math.Mod(f, 1e9) != 0:
@@ -146,7 +143,6 @@ func human(n int) string {
 	return fmt.Sprint(n)
 }
 
-// modified returns the modification time of a model's file; zero if unknown.
 func modified(path string) (t time.Time) {
 	if info, err := os.Stat(path); err == nil {
 		t = info.ModTime()
@@ -154,13 +150,11 @@ func modified(path string) (t time.Time) {
 	return t
 }
 
-// showRequest is the body of POST /api/show.
 type showRequest struct {
 	Model   string `json:"model"`
 	Verbose bool   `json:"verbose"`
 }
 
-// show answers POST /api/show, Ollama's description of a model.
 func (s *Server) show(w http.ResponseWriter, r *http.Request) error {
 	var q showRequest
 	paid, name, adapter, err := s.readFor(w, r, &q, &q.Model)

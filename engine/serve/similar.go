@@ -13,17 +13,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Scores of pairs of texts, in vLLM's formats. As with vLLM, a score is the cosine of two vectors, or what a model that ranks
-// makes of both texts: a number from 0 to 1, the sigmoid of its classifier's.
-
-// scoreRequest is the body of POST /v1/score.
 type scoreRequest struct {
 	vectorOptions
 	One stringList `json:"text_1"`
 	Two stringList `json:"text_2"`
 }
 
-// rerankRequest is the body of POST /v1/rerank.
 type rerankRequest struct {
 	vectorOptions
 	Query     string     `json:"query"`
@@ -31,7 +26,6 @@ type rerankRequest struct {
 	Top       *int       `json:"top_n"`
 }
 
-// document is a text, or an object with one.
 type document string
 
 func (document) wants() string { return "a string or an object with a text" }
@@ -53,7 +47,7 @@ func (d *document) UnmarshalJSON(data []byte) error {
 	return mismatch[document](data)
 }
 
-// score answers POST /v1/score: it scores each pair of texts, or one text with each of the others.
+// score takes pairs of texts, or one text with each of the others.
 func (s *Server) score(w http.ResponseWriter, r *http.Request) error {
 	var q scoreRequest
 	paid, model, adapter, err := s.readFor(w, r, &q, &q.Model)
@@ -85,7 +79,6 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, map[string]any{"id": "score-" + rand.Text(), "object": "list", "created": time.Now().Unix(), "model": model, "data": data, "usage": tokensOf(used)})
 }
 
-// rerank answers POST /v1/rerank: it returns the documents, most similar first.
 func (s *Server) rerank(w http.ResponseWriter, r *http.Request) error {
 	var q rerankRequest
 	paid, model, adapter, err := s.readFor(w, r, &q, &q.Model)
@@ -129,7 +122,7 @@ func tokensOf(used int) map[string]int {
 	return map[string]int{"prompt_tokens": used, "total_tokens": used}
 }
 
-// scores returns the score of each text of two with the text of one of the same index, or the only one. It counts the tokens.
+// scores uses the text of one of the same index, or the only one.
 func (s *Server) scores(w http.ResponseWriter, r *http.Request, paid *inbound.Body, o *vectorOptions, adapter string, one, two []string) (scores []float64, used int, err error) {
 	e := &embeddingRequest{vectorOptions: *o, pairs: s.engine.Model().Ranks}
 	texts := two
@@ -159,8 +152,7 @@ func (s *Server) scores(w http.ResponseWriter, r *http.Request, paid *inbound.Bo
 	return scores, used, nil
 }
 
-// pairTokens returns the tokens of a pair of texts, each with the token that closes it. If they are cut, it is the end of the
-// second text that goes. The names of special tokens are plain text in both.
+// pairTokens closes each text. A cut drops the end of the second. Names of special tokens are plain text.
 func (s *Server) pairTokens(ctx context.Context, one, two string, e *embeddingRequest) ([]int32, error) {
 	most, err := s.cut(e)
 	if err != nil {
@@ -188,7 +180,7 @@ func (s *Server) pairTokens(ctx context.Context, one, two string, e *embeddingRe
 	return ids, nil
 }
 
-// cosine returns the cosine of two vectors of length 1.
+// cosine takes vectors of length 1.
 func cosine(a, b []float32) float64 {
 	sum := 0.0
 	for i := range a {

@@ -13,8 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// structure holds the fields that constrain the text's form: OpenAI's, vLLM's old and new ones, and llama.cpp's. At
-// most one form may be requested.
+// structure has OpenAI's, vLLM's old and new, and llama.cpp's fields, of which one may be set.
 type structure struct {
 	ResponseFormat *responseFormat `json:"response_format"`
 
@@ -36,7 +35,7 @@ type structure struct {
 	JSONSchema json.RawMessage `json:"json_schema"`
 }
 
-// responseFormat is OpenAI's field; schema is llama.cpp's addition to json_object.
+// responseFormat is OpenAI's; schema is llama.cpp's.
 type responseFormat struct {
 	Type       string          `json:"type"`
 	Schema     json.RawMessage `json:"schema"`
@@ -47,18 +46,16 @@ type responseFormat struct {
 	} `json:"json_schema"`
 }
 
-// constraint is a requested form.
 type constraint struct {
 	param string
-	kind  string // with source it identifies the form
-	// source is the client's schema, pattern, grammar, or list of choices.
+	kind  string
+	// source is the client's text; with kind it identifies the form.
 	source string
 	form   func(context.Context, *constrain.Budget) (constrain.Form, error)
 }
 
-// constraint returns the one requested form, nil if there is none.
 func (s *structure) constraint() (*constraint, error) {
-	var all []*constraint // with nil for absent ones
+	var all []*constraint // nil: absent
 	if s.ResponseFormat != nil {
 		w, err := s.ResponseFormat.constraint()
 		if err != nil {
@@ -97,7 +94,6 @@ func (s *structure) constraint() (*constraint, error) {
 	return nil, badRequest(all[1].param, "%s and %s both ask for a form of the text: want one", all[0].param, all[1].param)
 }
 
-// sourceConstraint returns the constraint to texts that match a pattern or a GBNF grammar, which read reads; nil without one.
 func sourceConstraint(param, kind string, source *string, read func(context.Context, *constrain.Budget, string) (constrain.Form, error)) *constraint {
 	if source == nil {
 		return nil
@@ -113,12 +109,11 @@ func grammarConstraint(param string, source *string) *constraint {
 	return sourceConstraint(param, "grammar", source, constrain.GBNF)
 }
 
-// choiceConstraint returns the constraint to one of several texts; nil without texts.
 func choiceConstraint(param string, texts []string) *constraint {
 	if texts == nil {
 		return nil
 	}
-	source, _ := json.Marshal(texts) // strings can always be encoded
+	source, _ := json.Marshal(texts) // strings always marshal
 	return &constraint{param, "choice", string(source), func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
 		return constrain.Choice(ctx, b, texts...)
 	}}
@@ -148,7 +143,7 @@ func (f *responseFormat) constraint() (*constraint, error) {
 
 func null(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// schemaConstraint returns the constraint to a JSON schema. Some clients send the schema as JSON in a string.
+// Some clients send the schema as a JSON string.
 func schemaConstraint(param string, source json.RawMessage, strict bool) *constraint {
 	if null(source) {
 		return nil
@@ -172,22 +167,18 @@ func anyObject(param string) *constraint {
 	}}
 }
 
-// Limits of cached grammars.
 const (
 	maxGrammars      = 32
-	maxGrammarSource = 4 << 20   // total bytes of their sources
-	maxGrammarBytes  = 256 << 20 // total bytes of the grammars, with their cached masks
+	maxGrammarSource = 4 << 20   // of all sources
+	maxGrammarBytes  = 256 << 20 // of all grammars with their masks
 )
 
-// grammars compiles forms for one vocabulary, and caches the most recently used: a client's requests mostly ask for
-// the same form.
 type grammars struct {
 	vocabulary func() *constrain.Vocabulary
-	// turn is held while a grammar is compiled: one at a time, so that compiling does not take the CPU from
-	// generation.
+	// turn: one at a time compiles, to leave the CPU to generation.
 	turn chan struct{}
 
-	// mu guards the fields below. It is not held while compiling.
+	// mu guards what follows, but not compiling.
 	mu     sync.Mutex
 	byKey  map[string]*list.Element // of *compiled
 	recent *list.List
@@ -207,7 +198,7 @@ func newGrammars(tok *tokenizer.Tokenizer) *grammars {
 	}
 }
 
-// get returns the grammar of a constraint. Its errors are the client's, except the cause of ctx.
+// get's errors are the client's, except ctx's cause.
 func (g *grammars) get(ctx context.Context, w *constraint) (constrain.Grammar, error) {
 	key := w.kind + "\x00" + w.source
 	if known := g.find(key); known != nil {
@@ -219,7 +210,7 @@ func (g *grammars) get(ctx context.Context, w *constraint) (constrain.Grammar, e
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if known := g.find(key); known != nil { // another request compiled it meanwhile
+	if known := g.find(key); known != nil { // compiled meanwhile
 		return known, nil
 	}
 	budget := constrain.NewBudget()
@@ -235,7 +226,6 @@ func (g *grammars) get(ctx context.Context, w *constraint) (constrain.Grammar, e
 	return grammar, nil
 }
 
-// find returns a cached grammar, or nil.
 func (g *grammars) find(key string) constrain.Grammar {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -247,7 +237,6 @@ func (g *grammars) find(key string) constrain.Grammar {
 	return e.Value.(*compiled).grammar
 }
 
-// keep caches a grammar, and evicts the least recently used ones until the limits hold.
 func (g *grammars) keep(c *compiled) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -265,7 +254,6 @@ func (g *grammars) keep(c *compiled) {
 	}
 }
 
-// formError turns a [*constrain.FormError] into a client error that names the field.
 func formError(param string, err error) error {
 	if known, ok := errors.AsType[*constrain.FormError](err); ok {
 		return badRequest(param, "%s can't be kept: %s", param, known.Message)
@@ -273,7 +261,7 @@ func formError(param string, err error) error {
 	return err
 }
 
-// compactJSON returns JSON without white space; invalid JSON is returned as is.
+// compactJSON returns invalid JSON as is.
 func compactJSON(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {

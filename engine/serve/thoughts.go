@@ -9,13 +9,12 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// thoughts describes how a model marks its reasoning before the answer. The chat templates of such models contain the
-// marks too: to drop the reasoning of earlier turns, or to begin it.
+// thoughts is how a model marks reasoning. The chat template has the marks too.
 type thoughts struct {
 	tok        *tokenizer.Tokenizer
-	begin, end int32    // the marks, if they are control tokens, which do not show in the text; -1: they are text
-	ending     []int32  // the tokens of the end mark
-	all, open  []uint64 // masks of all tokens, and of all but end tokens
+	begin, end int32    // control tokens; -1: plain text
+	ending     []int32  // tokens of the end mark
+	all, open  []uint64 // all tokens, and all but end tokens
 }
 
 const (
@@ -23,7 +22,7 @@ const (
 	endThought   = "</think>"
 )
 
-// newThoughts reads a chat template; it returns nil if the model does not reason, or in another form.
+// newThoughts returns nil if the template has no such reasoning.
 func newThoughts(template string, tok *tokenizer.Tokenizer) *thoughts {
 	if !strings.Contains(template, endThought) {
 		return nil
@@ -40,8 +39,7 @@ func newThoughts(template string, tok *tokenizer.Tokenizer) *thoughts {
 	return t
 }
 
-// parser returns a parser for the answer to a prompt. The prompt's end may have begun the reasoning, or ended it at
-// once.
+// The prompt's end may have begun the reasoning, or ended it.
 func (t *thoughts) parser(prompt string) *thoughtParser {
 	p := &thoughtParser{of: t}
 	switch prompt = strings.TrimRight(prompt, " \t\r\n"); {
@@ -53,25 +51,24 @@ func (t *thoughts) parser(prompt string) *thoughtParser {
 	return p
 }
 
-// thoughtParser splits an answer, which comes in pieces, into reasoning and text. It holds back text that may begin a
-// mark. White space around the reasoning is dropped. A parser belongs to one choice of one answer.
+// thoughtParser holds back what may begin a mark, and drops white space around the reasoning.
 type thoughtParser struct {
 	of    *thoughts
 	state thoughtState
 	held  string
-	said  bool // something of the current part was returned
+	said  bool // of the current part, something was returned
 }
 
 type thoughtState int
 
 const (
-	beginning thoughtState = iota // the answer may begin with reasoning
+	beginning thoughtState = iota // reasoning may begin
 	thinking
-	ended // after the reasoning, where white space is dropped
+	ended // white space is dropped
 	answering
 )
 
-// write takes the next token and its text.
+// token may be -1.
 func (p *thoughtParser) write(token int32, text string) (thought, answer string) {
 	switch token {
 	case -1:
@@ -106,20 +103,13 @@ func (p *thoughtParser) write(token int32, text string) (thought, answer string)
 	return thought, answer
 }
 
-// think returns the reasoning that is certain.
 func (p *thoughtParser) think() (thought string) {
 	thought, rest, over := strings.Cut(p.held, endThought)
-	certain := len(thought)
+	certain := thought
 	if !over {
-		for n := min(len(endThought)-1, certain); n > 0; n-- {
-			if strings.HasSuffix(thought, endThought[:n]) {
-				certain -= n
-				break
-			}
-		}
-		rest = thought[certain:]
+		certain = cutPartial(thought, endThought)
 	}
-	inner := strings.TrimRight(thought[:certain], " \t\r\n")
+	inner := strings.TrimRight(certain, " \t\r\n")
 	if !over {
 		rest = thought[len(inner):]
 	}
@@ -133,7 +123,6 @@ func (p *thoughtParser) think() (thought string) {
 	return inner
 }
 
-// close returns the held-back text at the end of the answer.
 func (p *thoughtParser) close() (thought, answer string) {
 	held := p.held
 	p.held = ""
@@ -146,11 +135,9 @@ func (p *thoughtParser) close() (thought, answer string) {
 	return "", held
 }
 
-// within reports whether the parser is inside the reasoning.
 func (p *thoughtParser) within() bool { return p.state == thinking }
 
-// first returns a grammar of answers that may begin with reasoning of at most most tokens (-1: no limit). A text of
-// the grammar then follows; nil: any text.
+// first allows at most most tokens of reasoning (-1: any), then a text of then (nil: any).
 func (t *thoughts) first(prompt string, most int, then constrain.Grammar) constrain.Grammar {
 	return &thoughtFirst{of: t, begun: *t.parser(prompt), most: most, then: then}
 }
@@ -162,29 +149,26 @@ type thoughtFirst struct {
 	then  constrain.Grammar
 }
 
-// Matcher implements [constrain.Grammar].
 func (g *thoughtFirst) Matcher() constrain.Matcher {
 	m := &thoughtMatcher{g: g, parser: g.begun}
 	if g.then != nil {
 		m.then = g.then.Matcher()
-		if m.parser.state == beginning { // the form's beginning can't be told from the reasoning's
+		if m.parser.state == beginning { // the two beginnings can't be told apart
 			m.parser.state = answering
 		}
 	}
 	return m
 }
 
-// thoughtMatcher follows one answer. Inside the reasoning every token is allowed, up to the limit; after that only the
-// end mark is.
+// thoughtMatcher allows all tokens of reasoning up to the limit, then the end mark.
 type thoughtMatcher struct {
 	g      *thoughtFirst
 	parser thoughtParser
 	then   constrain.Matcher // nil: any text
-	made   int               // tokens of reasoning
-	forced int               // tokens of the end mark that were forced
+	made   int               // of reasoning
+	forced int
 }
 
-// Mask implements [constrain.Matcher].
 func (m *thoughtMatcher) Mask(dst []uint64) {
 	switch t := m.g.of; {
 	case m.within() && m.g.most >= 0 && m.made >= m.g.most:
@@ -202,7 +186,6 @@ func (m *thoughtMatcher) Mask(dst []uint64) {
 
 func (m *thoughtMatcher) within() bool { return m.parser.within() }
 
-// Accept implements [constrain.Matcher].
 func (m *thoughtMatcher) Accept(token int32) error {
 	if !m.within() && m.then != nil {
 		return m.then.Accept(token)
@@ -219,23 +202,21 @@ func (m *thoughtMatcher) Accept(token int32) error {
 		m.made++
 	}
 	_, answer := m.parser.write(token, string(m.g.of.tok.Piece(token)))
-	if m.forced == len(m.g.of.ending) && m.within() { // its last token must end the reasoning
+	if m.forced == len(m.g.of.ending) && m.within() { // the mark's last token must end it
 		m.parser.state, m.parser.held = ended, ""
 	}
-	if m.then != nil && answer != "" { // one token ended the reasoning and began the answer
+	if m.then != nil && answer != "" { // one token ended one and began the other
 		return &constrain.FormError{Message: "a token is the end of the thoughts and the beginning of the text: its form can't be kept"}
 	}
 	return nil
 }
 
-// Done implements [constrain.Matcher].
 func (m *thoughtMatcher) Done() bool { return !m.within() && m.then != nil && m.then.Done() }
 
-// efforts are OpenAI's values of reasoning_effort.
+// efforts are OpenAI's.
 var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
 
-// think passes the requested reasoning effort to the template. Variables set by the client win. As in OpenAI's API,
-// the error names the field if the model does not reason.
+// think leaves variables that the client set.
 func (c *chatRequest) think(t *thoughts, h *harmony) error {
 	set := func(name, value string) {
 		if c.TemplateArgs == nil {

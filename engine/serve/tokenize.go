@@ -9,7 +9,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/chat"
 )
 
-// tokenizeRequest is the body of POST /tokenize.
 type tokenizeRequest struct {
 	prompt
 	Model            string  `json:"model"`
@@ -18,14 +17,13 @@ type tokenizeRequest struct {
 	ReturnTokenStrs  bool    `json:"return_token_strs"`
 }
 
-// A text of more than longText bytes is encoded only after its client's previous one was, and the answer was read; a
-// slow reader counts for the first seconds only.
+// A text of more than longText waits until the answer to its client's last one was read, at most longTurn.
 const (
 	longText = 1 << 20
 	longTurn = 10 * time.Second
 )
 
-// tokenize answers POST /tokenize for a prompt or a conversation, in vLLM's format.
+// tokenize is vLLM's.
 func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	var t tokenizeRequest
 	paid, _, _, err := s.readFor(w, r, &t, &t.Model)
@@ -60,7 +58,6 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// tokens returns the tokens of a prompt, without a limit, or of a conversation.
 func (s *Server) tokens(ctx context.Context, t *tokenizeRequest) ([]int32, error) {
 	switch {
 	case t.Prompt == nil:
@@ -82,7 +79,6 @@ func (s *Server) tokens(ctx context.Context, t *tokenizeRequest) ([]int32, error
 	return s.plain(ctx, "prompt", *t.Prompt, true, anyLength)
 }
 
-// detokenize answers POST /detokenize.
 func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 	var t struct {
 		Model  string  `json:"model"`
@@ -107,19 +103,12 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// tokenizerInfo answers GET /tokenizer_info in vLLM's format: the data to make prompts on the client.
+// tokenizerInfo is vLLM's.
 func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
-	orNull := func(text string) *string {
-		if text == "" {
-			return nil
-		}
-		return &text
-	}
 	bos, eos := s.template.Special()
 	return writeJSON(w, map[string]any{"bos_token": orNull(bos), "eos_token": orNull(eos), "pad_token": nil, "model_max_length": s.engine.Context(), "chat_template": s.template.Source()})
 }
 
-// checkTokens rejects ids outside the vocabulary.
 func (s *Server) checkTokens(param string, ids []int32) error {
 	size := s.engine.Tokenizer().Size()
 	for i, id := range ids {
@@ -130,7 +119,6 @@ func (s *Server) checkTokens(param string, ids []int32) error {
 	return nil
 }
 
-// templateError converts a rendering error into the client's error.
 func templateError(err error) error {
 	var refused *chat.RefusedError
 	var exceeded *chat.BudgetError

@@ -5,38 +5,35 @@ import (
 	"strings"
 )
 
-// callReader parses one call, {"name": …, "arguments": {…}}, byte by byte, and returns the arguments as they come. It
-// accepts a surrounding {"type": "function", "function": {…}}, unknown members, and arguments encoded as a JSON
-// string.
+// callReader parses {"name": …, "arguments": {…}} byte by byte. It accepts a surrounding {"type": "function",
+// "function": {…}}, unknown members, and arguments in a JSON string.
 //
-// It does not use jsontext, for two reasons. A model's arguments may be almost JSON, such as a string with a raw line
-// feed: the client gets them as they are, but a strict reader would reject them. And a jsontext.Decoder that waits for
-// more of a string restarts that string: 33 KB of arguments in pieces of a token took 94 ms, here 0.4 ms.
+// jsontext rejects what is almost JSON, such as a raw line feed, and starts a cut string again.
 type callReader struct {
-	arguments string // the preferred name of the arguments; other usual names are accepted too
+	arguments string // preferred member; others are accepted
 	name      string
-	begun     bool // the arguments have begun
+	begun     bool
 	done, bad bool
 
 	wrapped int // open objects around the members
-	depth   int // of the current value; -1: it has not begun
+	depth   int // of the current value; -1: before it
 	state   callState
 	value   valueKind
-	text    bool            // within a string: a key, a value, or a part of a value
-	escape  bool            // after a backslash in it
-	token   strings.Builder // a key or a string value
-	args    strings.Builder // not taken yet
-	quoted  bool            // the arguments are encoded as a string
-	isText  bool            // the current value is a string
+	text    bool            // in a string
+	escape  bool            // after a backslash
+	token   strings.Builder // key or string value
+	args    strings.Builder // not yet taken
+	quoted  bool            // in a string
+	isText  bool            // of the current value
 }
 
 type callState int
 
 const (
-	callValue  callState = iota // in a value, or before it; the initial state for arguments alone
-	callMember                  // before a key or the end of the object
-	callKey                     // in a key
-	callColon                   // after a key
+	callValue  callState = iota // initial, for arguments alone
+	callMember                  // before a key or an end
+	callKey
+	callColon // after a key
 )
 
 type valueKind int
@@ -49,7 +46,7 @@ const (
 	valueFunction
 )
 
-// take returns the new arguments. A call without arguments has the empty object.
+// take returns "{}" for a call without arguments.
 func (c *callReader) take() string {
 	args := c.args.String()
 	c.args.Reset()
@@ -62,7 +59,7 @@ func (c *callReader) take() string {
 	return args
 }
 
-// write parses text until the call ends or turns out not to be a call, and returns the number of consumed bytes.
+// write returns how many bytes it read.
 func (c *callReader) write(text string) int {
 	for i := range len(text) {
 		c.byte(text[i])
@@ -100,7 +97,6 @@ func (c *callReader) byte(b byte) {
 	}
 }
 
-// follow tracks strings: text is set if the next byte is in one.
 func (c *callReader) follow(b byte) {
 	switch {
 	case c.escape:
@@ -112,7 +108,6 @@ func (c *callReader) follow(b byte) {
 	}
 }
 
-// member handles a byte before a key, at a comma or at the end of an object.
 func (c *callReader) member(b byte) {
 	switch {
 	case isBlank(b) || b == ',':
@@ -129,7 +124,6 @@ func (c *callReader) member(b byte) {
 	}
 }
 
-// key handles the end of a key and its colon.
 func (c *callReader) key() {
 	var key string
 	if json.Unmarshal([]byte(c.token.String()), &key) != nil {
@@ -150,7 +144,7 @@ func (c *callReader) key() {
 	}
 }
 
-// inValue handles a byte in or before a value; inside reports whether it is in a string.
+// inValue handles a byte in or before a value. inside: the byte is in a string.
 //
 //  1. The call's own object, or the surrounding one, opens.
 //  2. A value begins. "function" may be an object with the members, or the name.
@@ -201,7 +195,6 @@ func (c *callReader) inValue(b byte, inside bool) {
 	}
 }
 
-// end handles the end of a value.
 func (c *callReader) end() {
 	switch c.value {
 	case valueName:
@@ -216,7 +209,7 @@ func (c *callReader) end() {
 			}
 		}
 		c.begun = c.begun || c.name != ""
-		if c.wrapped == 0 { // there are only arguments
+		if c.wrapped == 0 { // arguments alone
 			c.done = true
 		}
 	}

@@ -7,21 +7,20 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// toolFormat is the format of calls of one model family.
 type toolFormat struct {
 	name  string
-	token int32 // the control token that begins the calls; -1: the marker is text
-	// begin and end surround a call, or all of them; empty: an answer that begins as JSON is a call.
+	token int32 // the control token before calls; -1: begin is text
+	// begin and end surround calls; "": an answer that begins as JSON is a call.
 	begin, end string
-	arguments  string // the member with the arguments
-	shows      string // what a chat template with begin has too
-	xml        bool   // a call may be an xmlCall
-	list       bool   // begin is followed by a list of calls, or by name{…} for each
-	shortIDs   bool   // the template requires IDs of nine letters and digits
+	arguments  string // the member's name
+	shows      string // text of a chat template that has begin too
+	xml        bool
+	list       bool // a list of calls, or name{…} for each, follows begin
+	shortIDs   bool // the template wants ids of nine letters and digits
 	harmony    *harmony
 }
 
-// The formats, by vLLM's names for their parsers.
+// By vLLM's names of their parsers.
 var toolFormats = []toolFormat{
 	{name: "harmony", begin: "<|channel|>", arguments: "arguments"},                                                          // gpt-oss
 	{name: "qwen3_coder", begin: "<tool_call>", end: "</tool_call>", arguments: "arguments", shows: "<function=", xml: true}, // Qwen3-Coder, Qwen 3.5
@@ -31,10 +30,9 @@ var toolFormats = []toolFormat{
 	{name: "json", arguments: "arguments"},                                                                                   // all others
 }
 
-// toolParsers are the allowed names in a configuration.
 var toolParsers = []string{"", "auto", "qwen3_coder", "hermes", "mistral", "llama3_json", "json"}
 
-// newToolFormat returns the format of a name; "" and "auto" detect it from the chat template.
+// "" and "auto" look into the chat template.
 func newToolFormat(name, template string, tok *tokenizer.Tokenizer, h *harmony) *toolFormat {
 	for i, f := range toolFormats {
 		if f.harmony = h; f.name == "harmony" && h == nil {
@@ -51,7 +49,6 @@ func newToolFormat(name, template string, tok *tokenizer.Tokenizer, h *harmony) 
 	return nil
 }
 
-// controlToken returns the control token with a text, or -1.
 func controlToken(tok *tokenizer.Tokenizer, text string) int32 {
 	ids := tok.Encode(text, true)
 	if len(ids) == 1 && len(tok.Piece(ids[0])) == 0 {
@@ -60,7 +57,6 @@ func controlToken(tok *tokenizer.Tokenizer, text string) int32 {
 	return -1
 }
 
-// marker returns the form of the calls' marker.
 func (f *toolFormat) marker() constrain.Form {
 	if f.token >= 0 {
 		return constrain.Token(f.token)
@@ -68,7 +64,6 @@ func (f *toolFormat) marker() constrain.Form {
 	return constrain.Text(f.begin)
 }
 
-// call returns the form of a call's object.
 func (f *toolFormat) call(name string, arguments constrain.Form) constrain.Form {
 	if f.harmony != nil {
 		return f.harmony.call(name, arguments)
@@ -76,7 +71,7 @@ func (f *toolFormat) call(name string, arguments constrain.Form) constrain.Form 
 	return constrain.Sequence(constrain.Text(`{"name": "`+name+`", "`+f.arguments+`": `), arguments, constrain.Text("}"))
 }
 
-// text returns a call as the model writes it.
+// text is a call as the model writes it.
 func (f *toolFormat) text(name, arguments string) string {
 	call := `{"name": "` + name + `", "` + f.arguments + `": ` + arguments + "}"
 	switch {
@@ -88,7 +83,6 @@ func (f *toolFormat) text(name, arguments string) string {
 	return call
 }
 
-// answer returns the form of an answer of one or many calls.
 func (f *toolFormat) answer(call constrain.Form, many bool) constrain.Form {
 	if f.harmony != nil { // a call ends the answer
 		return call
@@ -101,7 +95,7 @@ func (f *toolFormat) answer(call constrain.Form, many bool) constrain.Form {
 		return constrain.Repeat(constrain.Sequence(constrain.Text(between), call), 0, most)
 	}
 	switch f.name {
-	case "hermes", "qwen3_coder": // of which a value in XML could not be held to its schema
+	case "hermes", "qwen3_coder": // an XML value could not be held to its schema
 		one := constrain.Sequence(f.marker(), constrain.Text("\n"), call, constrain.Text("\n"+f.end))
 		return constrain.Sequence(one, more("\n", one))
 	case "mistral":

@@ -9,51 +9,47 @@ import (
 	"unicode/utf8"
 )
 
-// toolPart is a parsed piece of an answer: text, or a part of a call.
 type toolPart struct {
-	text  string // of the answer, if call is -1
-	call  int    // the index of the call
-	id    string // of a call that begins here
-	name  string // likewise
-	args  string // more of the call's arguments, as JSON text
+	text  string // if call is -1
+	call  int
+	id    string // if begin
+	name  string // if begin
+	args  string // more arguments, as JSON text
 	begin bool
 }
 
-// toolParser finds calls in an answer that comes in pieces. It holds back text that may become a call, and returns it
-// as text if it does not. A parser belongs to one choice of one answer.
-//
-// White space before a marker is held back too, because it is dropped if a call follows. After the first call, text of
-// only white space and separators is dropped.
+// toolParser holds back what may become a call, and the white space before it, which a call drops. After the first
+// call, white space and separators alone are dropped.
 type toolParser struct {
 	format  *toolFormat
 	use     *toolUse
 	state   toolState
-	held    string // text that may begin a marker, or white space
+	held    string // may begin a marker, or is white space
 	call    *callReader
-	xml     *xmlCall        // nil: the call is JSON
-	raw     strings.Builder // of an uncertain call, which may be text
-	certain bool            // the current call has been reported
+	xml     *xmlCall        // nil: JSON
+	raw     strings.Builder // of what may be text
+	certain bool            // the current call was reported
 	calls   int
-	spoken  bool   // there was text
-	since   bool   // there was text after the last call
-	seed    string // seed of the calls' ids; empty: random ids
+	spoken  bool
+	since   bool   // after the last call
+	seed    string // of the calls' ids; "": random
 	out     []toolPart
 }
 
 type toolState int
 
 const (
-	toolText  toolState = iota // outside calls
-	toolOpen                   // after a marker: a call or a list must begin
-	toolBare                   // within a call
-	toolNext                   // after a call of a list
-	toolClose                  // after a call: its end marker must come
-	toolName                   // Mistral's newer form: the name comes before the arguments
+	toolText  toolState = iota
+	toolOpen            // a call or list must begin
+	toolBare            // within a call
+	toolNext            // after a call of a list
+	toolClose           // an end marker must come
+	toolName            // Mistral's newer form: a name before the arguments
 )
 
 func newToolParser(f *toolFormat, u *toolUse) *toolParser { return &toolParser{format: f, use: u} }
 
-// write takes the next token (-1: none) and its text. The parts are valid until the next call.
+// token may be -1. The parts are valid until the next call.
 func (p *toolParser) write(token int32, text string) []toolPart {
 	p.out = p.out[:0]
 	if token >= 0 && token == p.format.token && (p.state == toolText || p.state == toolNext) {
@@ -68,7 +64,6 @@ func (p *toolParser) write(token int32, text string) []toolPart {
 	return p.out
 }
 
-// close returns the held-back text at the end of the answer.
 func (p *toolParser) close() []toolPart {
 	p.out = p.out[:0]
 	if p.state == toolBare && !p.certain || p.state == toolName {
@@ -81,7 +76,6 @@ func (p *toolParser) close() []toolPart {
 	return p.out
 }
 
-// step consumes a prefix of text and returns the rest.
 func (p *toolParser) step(text string) string {
 	switch p.state {
 	case toolText:
@@ -100,9 +94,9 @@ func (p *toolParser) step(text string) string {
 
 // text looks for the beginning of a call:
 //
-//  1. After a marker: the text before it is certain.
-//  2. At { or [ at the beginning of the answer, if the format has calls without a marker.
-//  3. White space, and text that may begin a marker, is held back.
+//  1. A marker.
+//  2. { or [ at the beginning of the answer, if calls may have no marker.
+//  3. What may begin a marker, and white space, is held back.
 func (p *toolParser) text(text string) string {
 	p.held += text
 	marker := p.format.begin
@@ -121,24 +115,28 @@ func (p *toolParser) text(text string) string {
 		p.state = toolOpen
 		return start
 	}
-	certain := len(p.held) // 3
+	certain := p.held // 3
 	if p.format.token < 0 {
-		for n := min(len(marker)-1, len(p.held)); n > 0; n-- {
-			if strings.HasSuffix(p.held, marker[:n]) {
-				certain -= n
-				break
-			}
-		}
+		certain = cutPartial(certain, marker)
 	}
-	certain = len(strings.TrimRight(p.held[:certain], " \t\r\n"))
-	if certain > 0 && !(p.calls > 0 && !p.since && strings.Trim(p.held[:certain], "; \t\r\n") == "") {
-		p.emit(p.held[:certain])
-		p.held = p.held[certain:]
+	certain = strings.TrimRight(certain, " \t\r\n")
+	if certain != "" && !(p.calls > 0 && !p.since && strings.Trim(certain, "; \t\r\n") == "") {
+		p.emit(certain)
+		p.held = p.held[len(certain):]
 	}
 	return ""
 }
 
-// bare reports whether a call may begin without a marker.
+// cutPartial cuts what may begin mark from the end of text.
+func cutPartial(text, mark string) string {
+	for n := min(len(mark)-1, len(text)); n > 0; n-- {
+		if rest, cut := strings.CutSuffix(text, mark[:n]); cut {
+			return rest
+		}
+	}
+	return text
+}
+
 func (p *toolParser) bare() bool { return p.format.end == "" && !p.format.list }
 
 func (p *toolParser) emit(text string) {
@@ -148,9 +146,8 @@ func (p *toolParser) emit(text string) {
 	}
 }
 
-// open handles the text after a marker.
 func (p *toolParser) open() {
-	if p.held != "" && strings.TrimSpace(p.held) != "" {
+	if strings.TrimSpace(p.held) != "" {
 		p.emit(strings.TrimRight(p.held, " \t\r\n"))
 	}
 	p.held = ""
@@ -161,7 +158,6 @@ func (p *toolParser) open() {
 	}
 }
 
-// opened waits for the first character of a call.
 func (p *toolParser) opened(text string) string {
 	for i := range len(text) {
 		switch c := text[i]; {
@@ -187,7 +183,7 @@ func (p *toolParser) begin() {
 	p.state, p.certain, p.xml, p.call = toolBare, false, nil, &callReader{arguments: p.format.arguments}
 }
 
-// named parses a call of the form name{…} or name[ARGS]{…}.
+// named parses name{…} or name[ARGS]{…}.
 func (p *toolParser) named(text string) string {
 	at := strings.IndexByte(text, '{')
 	if at < 0 {
@@ -199,18 +195,17 @@ func (p *toolParser) named(text string) string {
 	}
 	p.raw.WriteString(text[:at])
 	all := p.raw.String()
-	name, _, _ := strings.Cut(strings.TrimPrefix(all[strings.LastIndexByte(all, ']')+1:], "]"), "[")
-	if i := strings.Index(all, "[ARGS]"); i >= 0 {
-		name = all[:i]
-		name = name[strings.LastIndexByte(name, ']')+1:]
+	name, _, found := strings.Cut(all, "[ARGS]")
+	name = name[strings.LastIndexByte(name, ']')+1:]
+	if !found {
+		name, _, _ = strings.Cut(name, "[")
 	}
 	p.begin()
 	p.call.name, p.call.depth, p.call.value = strings.TrimSpace(name), -1, valueArguments
 	return text[at:]
 }
 
-// inside feeds the call's reader and reports what it found. It works byte by byte, so that the result does not depend
-// on the pieces.
+// inside works byte by byte: no result depends on the pieces.
 func (p *toolParser) inside(text string) string {
 	c := p.call
 	for i := range len(text) {
@@ -224,7 +219,7 @@ func (p *toolParser) inside(text string) string {
 			p.raw.WriteByte(text[i])
 		}
 		switch known := c.name != "" && p.use.find(c.name) != nil; {
-		case p.certain && c.bad: // it was a call; the rest of it is dropped
+		case p.certain && c.bad: // the rest of the call is dropped
 			p.tell()
 			p.state = toolClose
 			return text[i+1:]
@@ -252,7 +247,7 @@ func (p *toolParser) inside(text string) string {
 	return ""
 }
 
-// tell reports a call and its new arguments. If only one call is wanted, others are dropped.
+// tell drops calls after the first, if one is wanted.
 func (p *toolParser) tell() {
 	args := p.call.take()
 	drop := !p.use.many && (p.calls > 1 || p.calls == 1 && !p.certain)
@@ -280,7 +275,6 @@ func (p *toolParser) newID() string {
 	return "call_" + text[:24]
 }
 
-// giveUp treats text that looked like a call as text.
 func (p *toolParser) giveUp() {
 	p.state = toolText
 	p.emit(p.raw.String())
@@ -288,7 +282,7 @@ func (p *toolParser) giveUp() {
 	p.spoken = true
 }
 
-// next handles the text after a call without an end marker: a separator, the end of a list, or another call.
+// next is between calls without an end marker.
 func (p *toolParser) next(text string) string {
 	for i := range len(text) {
 		switch c := text[i]; {
@@ -306,7 +300,6 @@ func (p *toolParser) next(text string) string {
 	return ""
 }
 
-// ending waits for the end marker and drops the text before it.
 func (p *toolParser) ending(text string) string {
 	p.held += text
 	if at := strings.Index(p.held, p.format.end); at >= 0 && p.format.end != "" {

@@ -11,27 +11,24 @@ import (
 	"github.com/rouse-dev/rouse/engine/constrain"
 )
 
-// Limits of tools.
 const (
 	maxTools    = 512
 	maxToolName = 128 // bytes
 )
 
-// toolSpec is one function that the model may call.
 type toolSpec struct {
 	name       string
-	parameters json.RawMessage // a JSON schema; none means no arguments
-	loose      bool            // arguments may have members that parameters does not name
+	parameters json.RawMessage // a JSON schema; none: no arguments
+	loose      bool            // arguments may have other members
 }
 
-// toolUse holds a request's tools and tool_choice. nil: calls are not parsed.
+// toolUse is nil if calls are not parsed.
 type toolUse struct {
 	tools  []toolSpec
-	forced bool // the answer must be a call
-	many   bool // several calls are allowed
+	forced bool
+	many   bool
 }
 
-// toolUse reads tools and tool_choice. With tool_choice none the template does not get the tools.
 func (c *chatRequest) toolUse() (*toolUse, error) {
 	if !null(c.Functions) || !null(c.FunctionCall) {
 		return nil, badRequest("functions", "functions and function_call are not supported: want tools and tool_choice")
@@ -68,8 +65,7 @@ func (c *chatRequest) toolUse() (*toolUse, error) {
 	return use, nil
 }
 
-// allowed reads a tool_choice that allows only some of the tools. The model sees only those, and the mode in it
-// becomes the choice.
+// allowed handles a tool_choice of some tools: the model sees no others.
 func (c *chatRequest) allowed(tools []toolSpec) ([]toolSpec, error) {
 	var choice struct {
 		Type string `json:"type"`
@@ -88,7 +84,7 @@ func (c *chatRequest) allowed(tools []toolSpec) ([]toolSpec, error) {
 	var all, seen []json.RawMessage
 	if !null(c.Tools) {
 		if err := json.Unmarshal(c.Tools, &all); err != nil {
-			return nil, err // they were read before
+			return nil, err // parsed before
 		}
 	}
 	var left []toolSpec
@@ -108,7 +104,6 @@ func (c *chatRequest) allowed(tools []toolSpec) ([]toolSpec, error) {
 	return left, err
 }
 
-// find returns a tool by name, or nil.
 func (u *toolUse) find(name string) *toolSpec {
 	for i := range u.tools {
 		if u.tools[i].name == name {
@@ -153,7 +148,6 @@ func parseTools(raw json.RawMessage) ([]toolSpec, error) {
 	return tools, nil
 }
 
-// describesObject reports whether parameters is empty or the schema of an object, which a call's arguments must be.
 func describesObject(parameters json.RawMessage) bool {
 	if null(parameters) {
 		return true
@@ -173,7 +167,6 @@ func validToolName(name string) bool {
 	}) < 0
 }
 
-// parseToolChoice returns the mode, or a function's name.
 func parseToolChoice(raw json.RawMessage) (word, name string, err error) {
 	if null(raw) {
 		return "", "", nil
@@ -182,7 +175,7 @@ func parseToolChoice(raw json.RawMessage) (word, name string, err error) {
 		switch word {
 		case "none", "auto", "required":
 			return word, "", nil
-		case "any": // Mistral's name
+		case "any": // Mistral's
 			return "required", "", nil
 		}
 	}
@@ -198,7 +191,6 @@ func parseToolChoice(raw json.RawMessage) (word, name string, err error) {
 	return "", "", badRequest("tool_choice", "tool_choice is %s: want \"none\", \"auto\", \"required\" or {\"type\":\"function\",\"function\":{\"name\":…}}", quote(string(raw)))
 }
 
-// constraint returns the form of an answer that calls tools, or, if other is not nil, has that form instead.
 func (u *toolUse) constraint(f *toolFormat, other *constraint) *constraint {
 	var key strings.Builder
 	key.WriteString(f.name)
@@ -243,7 +235,6 @@ func (u *toolUse) constraint(f *toolFormat, other *constraint) *constraint {
 	return w
 }
 
-// objectSchema returns a schema of parameters that only allows objects; the type may be implicit in parameters.
 func objectSchema(parameters json.RawMessage) json.RawMessage {
 	var top map[string]json.RawMessage
 	if json.Unmarshal(parameters, &top) != nil || top == nil {

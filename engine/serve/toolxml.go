@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// xmlCall turns a call in the form of Qwen3-Coder and Qwen3.5 into JSON, byte by byte:
+// xmlCall turns a call of Qwen3-Coder and Qwen3.5 into JSON:
 //
 //	<function=NAME>
 //	<parameter=KEY>
@@ -15,16 +15,16 @@ import (
 //	</parameter>
 //	</function>
 //
-// It has no rules for quoting: a value ends at the first end tag.
+// There is no quoting: a value ends at the first end tag.
 type xmlCall struct {
 	use  *toolUse
-	name string // empty before <function=…>
-	key  string // empty outside a parameter
-	some bool   // a parameter has ended
+	name string // "" before <function=…>
+	key  string // "" outside a parameter
+	some bool
 	held []byte // since the last tag
 }
 
-// write takes a byte and returns the JSON that is certain with it; false if this is no such call.
+// write returns the JSON that b makes certain; false if this is no such call.
 func (x *xmlCall) write(b byte) (text string, ok bool) {
 	const end = "</parameter>"
 	x.held = append(x.held, b)
@@ -61,12 +61,8 @@ func (x *xmlCall) write(b byte) (text string, ok bool) {
 	return "", false
 }
 
-// value returns a parameter's value as JSON:
-//
-//  1. The line breaks after and before its tags do not belong to it.
-//  2. It is text if the tool's schema says that it is a string.
-//  3. Otherwise it is JSON, or a constant as Python writes it.
-//  4. If it is neither it is text.
+// value returns a parameter's value as JSON. The line breaks at its tags are dropped. It is text if the schema says
+// string, or if it is neither JSON nor a constant of Python.
 func (x *xmlCall) value(text string) string {
 	text = strings.TrimSuffix(strings.TrimPrefix(text, "\n"), "\n")
 	if types := x.types(); slices.Contains(types, "string") && !(text == "null" && slices.Contains(types, "null")) {
@@ -81,7 +77,7 @@ func (x *xmlCall) value(text string) string {
 	return quoted(text)
 }
 
-// types returns the types that the tool's schema says of the parameter.
+// types returns the schema's types of the parameter.
 func (x *xmlCall) types() []string {
 	var schema struct {
 		Properties map[string]struct{ Type json.RawMessage }
@@ -99,5 +95,4 @@ func (x *xmlCall) types() []string {
 	return many
 }
 
-// quoted returns text as a JSON string.
 func quoted(text string) string { return string(appendString(nil, text)) }

@@ -5,22 +5,21 @@ import (
 	"sync"
 )
 
-// turns is a lock per client for work that needs much memory: other requests of the same client wait, in order. So a
-// client uses the memory of one request, however many it sends.
+// turns is a lock per client, for work that needs much memory.
 type turns struct {
 	mu sync.Mutex // guards of and each wanted
 	of map[string]*turn
 }
 
-// turn is the lock of one client. It is deleted when no request holds it or waits for it.
+// turn exists while a request holds it or waits for it.
 type turn struct {
-	taken  chan struct{} // lock sends, unlock receives; size 1
+	taken  chan struct{} // size 1: lock sends, unlock receives
 	wanted int
 }
 
 func newTurns() *turns { return &turns{of: map[string]*turn{}} }
 
-// take blocks until it is the client's turn. The caller must call done, once or more often.
+// take blocks until it is the client's turn. done may be called more than once, but once at least.
 func (t *turns) take(ctx context.Context, client string) (done func(), err error) {
 	t.mu.Lock()
 	own := t.of[client]

@@ -6,28 +6,25 @@ import (
 	"strings"
 )
 
-// bpe merges neighbours in the order of the file's merge list.
-//
-// Symbols are numbered: 0 to size-1 are the tokens. Above them are intermediate strings: a merge may make a string
-// that is no token, which is split into its two halves again at the end.
+// bpe merges neighbours in the order of the file's merge list. Symbols 0 to size-1 are the tokens; those above are
+// split again at the end.
 type bpe struct {
 	pre    preTokenizer
-	plain  bool // tokens are text with marks for spaces, not bytes: symbols begin as characters (Gemma 4)
+	plain  bool // text with marks for spaces, not bytes (Gemma 4)
 	size   int32
-	bytes  [256]int32       // symbol of each byte, None if the vocabulary has none
+	bytes  [256]int32       // symbol of each byte, or None
 	ids    map[string]int32 // raw bytes to token, for ignoreMerges
 	ranks  map[pair]int32
-	first  [256][256]int32 // ranks of the merges of single bytes
-	makes  []int32         // symbol that each merge makes, by rank
+	first  [256][256]int32 // merges of single bytes
+	makes  []int32         // symbol of each merge, by rank
 	halves []pair          // of symbol size+i
 
-	longest int // bytes of the longest token; 0 if some bytes have no token
+	longest int // bytes of the longest token; 0: some bytes have no token
 	chains  chains
 }
 
 type pair struct{ left, right int32 }
 
-// initBPE reads the merges of a byte-level vocabulary, or of one of plain text.
 func (t *Tokenizer) initBPE(v *Vocab, plain bool) error {
 	pre, err := findPreTokenizer(v.Pre)
 	if plain {
@@ -48,7 +45,7 @@ func (t *Tokenizer) initBPE(v *Vocab, plain bool) error {
 		case Control, Unknown, Unused, Byte:
 		default:
 			raw, ok := m.raw(text)
-			if !ok { // not byte-level text: merging can't produce it, and it is decoded as is
+			if !ok { // merging can't produce it; it is decoded as is
 				t.pieces[i] = text
 				continue
 			}
@@ -59,7 +56,7 @@ func (t *Tokenizer) initBPE(v *Vocab, plain bool) error {
 			}
 		}
 	}
-	var unknown []int // bytes without a token of their own
+	var unknown []int // bytes without a token
 	for b := range m.bytes {
 		id, ok := m.ids[string([]byte{byte(b)})]
 		if plain {
@@ -91,7 +88,6 @@ func (t *Tokenizer) initBPE(v *Vocab, plain bool) error {
 	return nil
 }
 
-// raw returns the text that a token or a half of a merge stands for; false if it stands for none.
 func (m *bpe) raw(text string) (string, bool) {
 	if m.plain {
 		return strings.ReplaceAll(text, spaceMark, " "), true
@@ -99,8 +95,7 @@ func (m *bpe) raw(text string) (string, bool) {
 	return rawBytes(text)
 }
 
-// addMerges numbers the symbols and fills the tables of merges. A duplicate merge keeps its first rank; a merge with
-// an impossible half is skipped.
+// addMerges keeps the first rank of duplicates, and skips merges with an impossible half.
 func (m *bpe) addMerges(lines []string) error {
 	symbols := make(map[string]int32, len(m.ids))
 	maps.Copy(symbols, m.ids)
@@ -164,15 +159,13 @@ func (m *bpe) encode(j *job, text string, _ bool) {
 	m.chains.put(usual)
 }
 
-// longestToken implements merger.
 func (m *bpe) longestToken() int {
-	if m.plain { // a text may contain marks itself
+	if m.plain { // a text may contain marks
 		return m.longest * len(spaceMark)
 	}
 	return m.longest
 }
 
-// word appends the ids of one word.
 func (m *bpe) word(j *job, word string, c *chain) {
 	if m.pre.ignoreMerges || m.plain && word[0] == '\n' {
 		if id, ok := m.ids[word]; ok {
@@ -211,12 +204,10 @@ func (m *bpe) word(j *job, word string, c *chain) {
 	}
 }
 
-// rank implements merges.
 func (m *bpe) rank(c *chain, left, right, _ int32) int32 {
 	return m.merge(c.parts[left], c.parts[right])
 }
 
-// merge returns the rank of merging two symbols.
 func (m *bpe) merge(left, right int32) int32 {
 	if rank, ok := m.ranks[pair{left, right}]; ok {
 		return rank
@@ -224,10 +215,8 @@ func (m *bpe) merge(left, right int32) int32 {
 	return never
 }
 
-// made implements merges.
 func (m *bpe) made(rank int32) int32 { return m.makes[rank] }
 
-// emit appends a symbol, split into tokens if it is not one.
 func (m *bpe) emit(ids []int32, symbol int32) []int32 {
 	if symbol < m.size {
 		return append(ids, symbol)

@@ -2,12 +2,12 @@ package tokenizer
 
 import "unicode/utf8"
 
-// GPT-2's vocabulary files write every byte as a printable character: printable Latin-1 stands for itself, the other 68
-// bytes are numbered upwards from U+0100 (openai/gpt-2, encoder.py, bytes_to_unicode).
+// GPT-2's vocabularies write bytes as printable characters: printable Latin-1 as itself, the others from U+0100 on
+// (openai/gpt-2, encoder.py, bytes_to_unicode).
 
 const replacement = utf8.RuneError
 
-// byteRunes maps a byte to its character, runeBytes back (-1 for a character that stands for no byte).
+// runeBytes is the inverse of byteRunes, or -1.
 var (
 	byteRunes = makeByteRunes()
 	runeBytes = makeRuneBytes()
@@ -36,7 +36,7 @@ func makeRuneBytes() (m [324]int16) {
 	return m
 }
 
-// rawBytes turns a token's text into the bytes it stands for; false where a character stands for no byte.
+// rawBytes returns false if a character stands for no byte.
 func rawBytes(text string) (string, bool) {
 	buf := make([]byte, 0, len(text))
 	for _, r := range text {
@@ -48,8 +48,7 @@ func rawBytes(text string) (string, bool) {
 	return string(buf), true
 }
 
-// ByteText returns the text by which a byte-level vocabulary writes raw: what a trainer puts into a vocabulary's
-// tokens and merges.
+// ByteText returns raw as a byte-level vocabulary writes it.
 func ByteText(raw string) string {
 	runes := make([]rune, len(raw))
 	for i := range len(raw) {

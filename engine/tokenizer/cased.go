@@ -2,17 +2,16 @@ package tokenizer
 
 import "strings"
 
-// wordCased is Mistral's Tekken: words end where small letters are followed by capitals, digits are words of so many,
-// and slashes go with the punctuation in front of them. In llama.cpp's form, in which letters outside ASCII are capital and small
-// at once (written U and L here), it is
+// wordCased is Mistral's Tekken: words end before capitals after small letters. In llama.cpp's form, in which letters
+// outside ASCII are capital and small at once (here U and L), it is
 //
 //	[^\r\n\p{L}\p{N}]?U*L+|[^\r\n\p{L}\p{N}]?U+L*|\p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //
-// English contractions may belong to the word in front of them.
+// English contractions may end a word.
 func wordCased(s string, digits int, contractions bool) int {
 	r, n := decodeRune(s)
 	c := classOf(r)
-	// 1. letters, with one character in front of them that is no letter, digit or line end
+	// 1. letters, after one other character but a line end
 	start := 0
 	if c != letter && c != number && r != '\r' && r != '\n' {
 		start = n
@@ -28,7 +27,7 @@ func wordCased(s string, digits int, contractions bool) int {
 	if c == number {
 		return numbers(s, digits)
 	}
-	// 3. punctuation, with a space in front, and line ends and slashes behind
+	// 3. punctuation, after a space, before line ends and slashes
 	start = 0
 	if r == ' ' && len(s) > 1 {
 		r, _ = decodeRune(s[1:])
@@ -44,9 +43,9 @@ func wordCased(s string, digits int, contractions bool) int {
 	return lineSpaces(s)
 }
 
-// casedLetters returns the length of U*L+, or else of U+L*, at the beginning of s.
+// casedLetters returns the length of U*L+, or else of U+L*.
 func casedLetters(s string) int {
-	// U*, and where the last letter in it ends that is small as well
+	// U*, and the end of its last letter that is small as well
 	upper, both := 0, 0
 	for upper < len(s) {
 		r, n := decodeRune(s[upper:])
@@ -70,13 +69,12 @@ func casedLetters(s string) int {
 	case end > upper:
 		return end // U*L+
 	case both > 0:
-		return both // U*L+, where U* gives the last letter that it can back to L+
+		return both // U*L+, where U* gives back to L+
 	default:
 		return upper // U+
 	}
 }
 
-// numbers returns the length of the numbers, at most most of them, that s begins with.
 func numbers(s string, most int) int {
 	end := 0
 	for ; most > 0 && end < len(s); most-- {
@@ -89,8 +87,7 @@ func numbers(s string, most int) int {
 	return end
 }
 
-// lineSpaces returns the length of the white space at the beginning of s up to its last line end, or else of what
-// spaces returns.
+// lineSpaces returns the length of white space up to its last line end, else spaces.
 func lineSpaces(s string) int {
 	if ws := run(s, space); ws > 0 {
 		if k := strings.LastIndexAny(s[:ws], "\r\n"); k >= 0 {

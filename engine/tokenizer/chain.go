@@ -7,45 +7,39 @@ import (
 	"sync"
 )
 
-// chain is a word whose neighbours are merged: best rank first, then leftmost, in O(n log n) for n places. A word can
-// be as long as a text, so a place takes at most placeBytes, and nothing grows during merging.
+// chain is a word whose neighbours are merged: best rank first, then leftmost, in O(n log n) for n places. A place
+// takes at most placeBytes, and nothing grows during merging.
 //
-// A part is a run of places merged into one symbol. There are no links between parts: the first place of a part holds
-// its symbol; if it has several places, the second and the last hold its negative length.
+// A part is places merged into one symbol, which its first place holds. If it has more, the second and the last hold
+// its negative length.
 type chain struct {
-	text  string // the bytes of the places, for rank lookups by text
+	text  string // for lookups
 	parts []int32
-	ranks []int32 // the rank of merging the part that begins there with the next one; never if there is none
-	// least is a tree of minima over the ranks, for words of more than one leaf: node i is the minimum of nodes 2i and
-	// 2i+1, and the leaves are its second half.
+	ranks []int32 // of merging the part that begins there with the next one, or never
+	// least is a tree of minima over ranks: node i is the minimum of nodes 2i and 2i+1; the leaves are its second half.
 	least  []int32
 	leaves int32
 }
 
-// never is the rank of a pair that is not merged.
 const never = math.MaxInt32
 
-// leafBits sets the number of ranks per leaf of the tree: 1 << leafBits. Shorter words need no tree.
+// A leaf has 1 << leafBits ranks.
 const leafBits = 4
 
-// placeBytes is the most memory per place: its part, its rank, and its share of the tree.
+// placeBytes includes a place's share of the tree.
 const placeBytes = 4 + 4 + 1
 
 type merges interface {
-	// rank returns the rank of merging the neighbours at left and right, where the second ends before end; never if
-	// they are not merged.
+	// rank is of merging the parts at left and right, which ends before end, or never.
 	rank(c *chain, left, right, end int32) int32
-	// made returns the symbol that a merge makes.
 	made(rank int32) int32
 }
 
-// chains pools chains: of usual words, and of long words, which are large.
 type chains struct{ usual, large sync.Pool }
 
-// manyPlaces is the number of places from which a chain is large.
+// Chains are large from manyPlaces on.
 const manyPlaces = 1 << 14
 
-// take returns a chain for words of so many places.
 func (p *chains) take(places int) *chain {
 	pool := &p.usual
 	if places >= manyPlaces {
@@ -66,16 +60,15 @@ func (p *chains) put(c *chain) {
 	p.usual.Put(c)
 }
 
-// reset empties the chain and makes room for places places.
 func (c *chain) reset(places int) {
 	full := (max(places, 64)-1)>>leafBits<<leafBits + 1<<leafBits
-	if cap(c.parts) < places { // exactly: append would overallocate by a quarter
+	if cap(c.parts) < places { // append would overallocate
 		c.parts, c.ranks = make([]int32, places, full), make([]int32, full)
 	}
 	c.parts, c.ranks = c.parts[:places], c.ranks[:full]
 }
 
-// merge applies all merges. parts, and the ranks of all parts but the last, must be set.
+// parts, and all ranks but the last, must be set.
 func (c *chain) merge(j *job, m merges) {
 	n := int32(len(c.parts))
 	if n < 2 {
@@ -105,7 +98,6 @@ func (c *chain) merge(j *job, m merges) {
 	}
 }
 
-// rankAll computes the ranks of all parts.
 func (c *chain) rankAll(j *job, m merges) {
 	c.ranks = c.ranks[:len(c.parts)]
 	for i := range c.ranks {
@@ -123,7 +115,6 @@ func (c *chain) rankAll(j *job, m merges) {
 	}
 }
 
-// plant builds the tree, if there is more than one leaf.
 func (c *chain) plant() {
 	n := len(c.parts)
 	leaves := int32((n-1)>>leafBits + 1)
@@ -150,10 +141,9 @@ func (c *chain) plant() {
 	}
 }
 
-// leaf returns the ranks of one leaf.
 func (c *chain) leaf(i int32) []int32 { return c.ranks[i<<leafBits : (i+1)<<leafBits] }
 
-// best returns the place of the next part to merge with its successor, or -1.
+// best returns the next part to merge, or -1.
 func (c *chain) best() int32 {
 	if c.leaves == 1 {
 		at := int32(0)
@@ -181,7 +171,6 @@ func (c *chain) best() int32 {
 	return i<<leafBits + int32(slices.Index(c.leaf(i), rank))
 }
 
-// set changes the rank of the part at a place.
 func (c *chain) set(at, rank int32) {
 	old := c.ranks[at]
 	c.ranks[at] = rank
@@ -206,7 +195,6 @@ func (c *chain) set(at, rank int32) {
 	}
 }
 
-// next returns where the part after the one at a place begins, or the end.
 func (c *chain) next(at int32) int32 {
 	if at+1 < int32(len(c.parts)) && c.parts[at+1] < 0 {
 		return at - c.parts[at+1]
@@ -214,7 +202,7 @@ func (c *chain) next(at int32) int32 {
 	return at + 1
 }
 
-// prev returns where the part before the one at a place begins. The part must not be the first.
+// prev needs a part before.
 func (c *chain) prev(at int32) int32 {
 	if n := c.parts[at-1]; n < 0 {
 		return at + n

@@ -2,22 +2,21 @@ package tokenizer
 
 import "strings"
 
-// endNames are tokens that end a turn or a text in current models, regardless of the file's other keys. The list is
-// llama.cpp's (llama-vocab.cpp, "end of generation"), so that a model stops at the same tokens.
+// endNames end a turn or a text in any file: llama.cpp's list (llama-vocab.cpp, "end of generation").
 var endNames = strings.Fields(`
 	<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <end_of_turn> <turn|> <|tool_response> <|endoftext|> <|eom_id|>
 	<EOT> _<EOT> <|end_of_text|> <end_of_utterance>` +
-	// fill-in-the-middle padding and file marks: without them code models continue into the next file
+	// fill-in-the-middle padding and file marks, or code models continue into the next file
 	` <|fim_pad|> <fim-pad> <fim_pad> <PAD> <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>`)
 
-// turnEndNames end a turn only if the file names no end-of-turn token by id.
+// turnEndNames count only if the file has no end-of-turn id.
 var turnEndNames = []string{"<｜end▁of▁sentence｜>"}
 
-// endTokens returns the ids that end a generation, and marks them as control tokens in types: some converters forget it.
+// endTokens returns the ids that end a generation, and makes them control tokens, which some converters forget.
 //
-//  1. The ids that the file names: end of text, of turn, of message.
+//  1. The ids that the file names.
 //  2. Tokens with one of the names above.
-//  3. Where a vocabulary has both <|return|> and <|call|>, <|end|> only ends a part of an answer: it is no end.
+//  3. In a vocabulary with <|return|> and <|call|>, <|end|> is no end.
 func endTokens(v *Vocab, types []Type) map[int32]bool {
 	ends := map[int32]bool{}
 	byName := make(map[string]int32, len(endNames)+len(turnEndNames))

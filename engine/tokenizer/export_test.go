@@ -35,3 +35,11 @@ func PreTokenizers() map[string]bool {
 	}
 	return names
 }
+
+// Type returns the kind of id, or 0.
+func (t *Tokenizer) Type(id int32) Type {
+	if id < 0 || int(id) >= len(t.types) {
+		return 0
+	}
+	return t.types[id]
+}

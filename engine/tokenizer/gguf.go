@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// FromGGUF builds the Tokenizer of a model file. It keeps no reference to f.
+// FromGGUF keeps no reference to f.
 func FromGGUF(f *gguf.File) (*Tokenizer, error) {
 	v, err := ReadVocab(f)
 	if err != nil {
@@ -19,8 +19,7 @@ func FromGGUF(f *gguf.File) (*Tokenizer, error) {
 	return New(v)
 }
 
-// ReadVocab reads the vocabulary of a model file: the keys tokenizer.ggml.*. A key of the wrong type is an error; a
-// missing key has its default.
+// ReadVocab reads the keys tokenizer.ggml.*. A key of the wrong type is an error.
 func ReadVocab(f *gguf.File) (Vocab, error) {
 	r := reader{f: f}
 	v := Vocab{
@@ -40,7 +39,7 @@ func ReadVocab(f *gguf.File) (Vocab, error) {
 		v.Types = append(v.Types, Type(n))
 	}
 	bos, eos, unknown := None, None, None
-	if v.Model == "llama" && len(v.Tokens) > 2 { // sentencepiece's own numbering
+	if v.Model == "llama" && len(v.Tokens) > 2 { // sentencepiece's numbering
 		unknown, bos, eos = 0, 1, 2
 	}
 	v.Sep = None
@@ -65,21 +64,19 @@ func ReadVocab(f *gguf.File) (Vocab, error) {
 	return v, r.err
 }
 
-// stripsAfter recognises Phi 3's SPM vocabularies, by architecture or, like llama.cpp, by the model's name: GGUF has
-// no key for this setting of Phi 3's tokenizer.json.
+// stripsAfter recognises Phi 3, as llama.cpp does: GGUF has no key for this.
 func stripsAfter(f *gguf.File, model string) bool {
 	name, _ := f.String("general.name")
 	name = strings.ToLower(name)
 	return model == "llama" && (f.Architecture() == "phi3" || strings.Contains(name, "phi-3") || strings.Contains(name, "phi3"))
 }
 
-// reader reads keys and keeps the first error.
 type reader struct {
 	f   *gguf.File
 	err error
 }
 
-// absent handles a key that can't be read as want: a missing key is no error, a key of another type is one.
+// absent accepts a missing key, not another type.
 func (r *reader) absent(key, want string) {
 	if _, _, _, ok := r.f.Kind(key); ok && r.err == nil {
 		r.err = fmt.Errorf("tokenizer: %s is not of type %s", key, want)
@@ -110,7 +107,7 @@ func (r *reader) id(key string, missing int32) int32 {
 		return missing
 	}
 	if n > math.MaxInt32 {
-		n = math.MaxInt32 // New rejects it as outside the vocabulary
+		n = math.MaxInt32 // New rejects it
 	}
 	return int32(n)
 }
@@ -123,8 +120,7 @@ func list[T any](r *reader, key, want string, read func(string) ([]T, bool)) []T
 	return v
 }
 
-// normalizes returns whether the model's own tokenizer.json normalizes to NFC; nil: the file does not contain it.
-// SPM's normalization is part of the kind.
+// normalizes: the model's tokenizer.json normalizes to NFC; nil: unknown.
 func (r *reader) normalizes(model string) *bool {
 	raw := r.text("tokenizer.huggingface.json")
 	if raw == "" || model != "gpt2" {
@@ -144,13 +140,12 @@ func (r *reader) normalizes(model string) *bool {
 	return &nfc
 }
 
-// normalizer is a normalizer of tokenizer.json, or a sequence of them.
 type normalizer struct {
 	Type string        `json:"type"`
 	Of   []*normalizer `json:"normalizers"`
 }
 
-// check finds NFC, and rejects all other normalizers: without them the tokens would be silently wrong.
+// check rejects others: the tokens would be wrong.
 func (n *normalizer) check(nfc *bool) error {
 	switch n.Type {
 	case "NFC":
@@ -170,5 +165,4 @@ func (n *normalizer) check(nfc *bool) error {
 	return nil
 }
 
-// named returns the id of the token with a text, or None.
 func named(tokens []string, text string) int32 { return int32(slices.Index(tokens, text)) }

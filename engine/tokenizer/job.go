@@ -4,18 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
 )
 
-// ErrTooMany is returned if a text has more tokens than allowed.
+// ErrTooMany is returned by [Tokenizer.EncodeWithin].
 var ErrTooMany = errors.New("the text has more tokens than fit")
 
-// EncodeWithin is [Tokenizer.Encode] for untrusted text. If the text has more than most tokens it fails with
-// ErrTooMany, in about the time of encoding most tokens. If ctx ends first it fails with ctx's cause. It blocks while
-// other texts use all the memory for encoding, which is bounded for texts up to MaxText; see [Tokenizer.Bytes].
+// EncodeWithin is [Tokenizer.Encode] for untrusted text. It fails with ErrTooMany beyond most tokens, in about the time
+// for most, and with ctx's cause. It blocks while other texts use the memory for encoding, which is bounded for texts
+// up to MaxText; see [Tokenizer.Bytes].
 func (t *Tokenizer) EncodeWithin(ctx context.Context, text string, parseSpecial bool, most int) (ids []int32, err error) {
 	if t.Fewest(text) > most {
 		return nil, ErrTooMany
@@ -39,7 +38,7 @@ func (t *Tokenizer) EncodeWithin(ctx context.Context, text string, parseSpecial 
 	return j.ids, nil
 }
 
-// Bytes returns the most bytes of a text after the vocabulary's normalization.
+// Bytes returns the most bytes of a text after normalization.
 func (t *Tokenizer) Bytes(text string) int {
 	if t.nfc && !norm.NFC.IsNormalString(text) {
 		return composed * len(text)
@@ -47,36 +46,31 @@ func (t *Tokenizer) Bytes(text string) int {
 	return len(text)
 }
 
-// Fewest returns a lower bound of a text's tokens, without encoding it.
+// Fewest returns a lower bound of a text's tokens.
 func (t *Tokenizer) Fewest(text string) int {
 	if t.longest == 0 {
 		return 0
 	}
 	bytes := len(text) - len(guardMark)*strings.Count(text, guardMark)
-	if t.nfc { // text that is not composed may become shorter
+	if t.nfc { // composing may shorten it
 		bytes /= composed
 	}
 	return bytes / t.longest
 }
 
-// job is one Encode. It ends early with a panic of type stopped, because splitters can't return errors.
+// A job ends early with a panic of stopped, since splitters can't return errors.
 type job struct {
 	ctx  context.Context // of one call of Encode
 	most int
 	ids  []int32
-	work int // since the last check of the context
+	work int
 }
 
-// stopped is the panic value of a job that ends early.
 type stopped struct{ cause error }
 
-// unbounded returns the job of Encode.
-func unbounded() *job { return &job{ctx: context.Background(), most: math.MaxInt} }
-
-// askEvery is the work, in bytes or merges, between two checks of the context.
+// askEvery is in bytes or merges between checks of the context.
 const askEvery = 1 << 16
 
-// step counts work, and checks the limits from time to time.
 func (j *job) step(n int) {
 	if j.work += n; j.work < askEvery {
 		return
@@ -90,7 +84,7 @@ func (j *job) step(n int) {
 	}
 }
 
-// piece is called before merging bytes that become tokens of at most longest bytes each.
+// piece goes before merging bytes that become tokens of at most longest bytes.
 func (j *job) piece(bytes, longest int) {
 	if longest > 0 && bytes/longest > j.most-len(j.ids) || len(j.ids) > j.most {
 		panic(stopped{ErrTooMany})
@@ -98,7 +92,7 @@ func (j *job) piece(bytes, longest int) {
 	j.step(bytes)
 }
 
-// grow makes room for the ids of a chain: for long chains, exactly as much as needed.
+// grow makes room for a chain's ids.
 func (j *job) grow(c *chain) {
 	n, parts := int32(len(c.parts)), 0
 	if n < manyPlaces {

@@ -6,23 +6,19 @@ import (
 	"runtime"
 )
 
-// textBytes is the most memory for encoding a text, per byte of its NFC form: the chain, the ids, a second copy of the
-// ids while their slice grows, and copies of the text.
+// textBytes is the most memory per byte of a text's NFC form: the chain, the ids twice, and copies of the text.
 const textBytes = placeBytes + 4 + 2 + 3
 
-// composed is the most that a text grows by normalization to NFC (UAX #15, section 9).
+// composed is the most that NFC grows a text (UAX #15, section 9).
 const composed = 3
 
-// lanes bound how many texts of a size are encoded at once, so that all together take at most 450 MiB; others wait in
-// order. A text never waits for a larger one.
+// lanes bound how many texts of a size are encoded at once, in at most 450 MiB. A text never waits for a larger one.
 var lanes = [...]struct{ bytes, texts int }{{64 << 10, 32}, {512 << 10, 4}, {4 << 20, 1}, {MaxText, 1}}
 
-// MaxText is the largest text, as counted by Bytes, for which the memory bound holds: twice the size that fills a
-// context of two million tokens.
+// MaxText bounds texts, by Bytes, for this memory: twice a context of two million tokens.
 const MaxText = 16 << 20
 
-// limiter is the lanes of one Tokenizer.
-type limiter [len(lanes)]chan struct{} // enter sends, leave receives; the size is how many texts may be in the lane
+type limiter [len(lanes)]chan struct{} // enter sends, leave receives
 
 func newLimiter() *limiter {
 	r := &limiter{}
@@ -32,7 +28,6 @@ func newLimiter() *limiter {
 	return r
 }
 
-// enter blocks until a text of so many bytes may be encoded. The caller must call leave.
 func (r *limiter) enter(ctx context.Context, bytes int) (leave func(), err error) {
 	i := 0
 	for i < len(lanes)-1 && bytes > lanes[i].bytes {
@@ -41,7 +36,7 @@ func (r *limiter) enter(ctx context.Context, bytes int) (leave func(), err error
 	select {
 	case r[i] <- struct{}{}:
 		if i == len(lanes)-1 {
-			runtime.GC() // else garbage of earlier texts stays until the heap has doubled
+			runtime.GC() // or the garbage of earlier texts stays
 		}
 		return func() { <-r[i] }, nil
 	case <-ctx.Done():

@@ -8,18 +8,15 @@ import (
 	"unicode"
 )
 
-// Some pre-tokenizers cut the text in passes: each cuts the words of the previous pass at the matches of its regular
-// expression, and keeps the text between them as words. A pass is a function that returns the length of a match at the
-// beginning of s, or 0. A look-ahead ends at the word's end.
+// A pass returns the length of a match at the beginning of s, or 0. Each pass cuts the words of the one before at its
+// matches, and keeps what is between. A look-ahead ends at the word's end.
 type pass func(s string) int
 
-// inPasses makes a splitter of passes. The expressions are from the models' tokenizer.json; llama.cpp has them too
-// (src/llama-vocab.cpp).
+// The expressions are from the models' tokenizer.json; llama.cpp has them too (src/llama-vocab.cpp).
 func inPasses(passes ...pass) splitter {
 	return before(func(text string, emit func(string)) { emit(text) }, passes...)
 }
 
-// before makes a splitter that applies passes and then last.
 func before(last splitter, passes ...pass) splitter {
 	if len(passes) == 0 {
 		return last
@@ -52,7 +49,7 @@ var (
 	splitDigits = inPasses(upTo(1), wordGPT2) // \p{N}, GPT-2's
 	splitLlama3 = inPasses(func(s string) int { return wordLlama3(s, 3, classOf) })
 	splitQwen2  = inPasses(func(s string) int { return wordLlama3(s, 1, classOf) })
-	splitQwen35 = inPasses(func(s string) int { return wordLlama3(s, 1, markedClassOf) }) // with [\p{L}\p{M}] in place of \p{L}, but for the one in front
+	splitQwen35 = inPasses(func(s string) int { return wordLlama3(s, 1, markedClassOf) }) // [\p{L}\p{M}] for \p{L}, but for the one in front
 	splitTekken = inPasses(func(s string) int { return wordCased(s, 1, false) })
 	splitGPT4o  = inPasses(func(s string) int { return wordCased(s, 3, true) })
 	// splitLines: [^\n]+|[\n]+
@@ -79,7 +76,6 @@ var (
 // upTo matches \p{N}{1,n}.
 func upTo(n int) pass { return func(s string) int { return numbers(s, n) } }
 
-// punctuation matches a run of \p{P} and the other characters.
 func punctuation(others string) pass {
 	return while(func(r rune) bool { return unicode.IsPunct(r) || strings.ContainsRune(others, r) })
 }
@@ -94,7 +90,6 @@ func triple(s string) int {
 	return 3
 }
 
-// while matches the longest run of characters for which is returns true.
 func while(is func(rune) bool) pass {
 	return func(s string) int {
 		for i, r := range s {
@@ -106,7 +101,7 @@ func while(is func(rune) bool) pass {
 	}
 }
 
-// spaced matches \s? and such a run.
+// spaced matches \s? and a run of is.
 func spaced(is func(rune) bool) pass {
 	run := while(is)
 	return func(s string) int {
@@ -131,7 +126,7 @@ func lineEnd(s string) int {
 	return 0
 }
 
-// trailingSpaces cuts at \s+$, and leaves the text before it to rest.
+// trailingSpaces cuts at \s+$.
 func trailingSpaces(rest splitter) splitter {
 	return func(text string, emit func(string)) {
 		n := len(strings.TrimRightFunc(text, func(r rune) bool { return classOf(r) == space }))
@@ -163,7 +158,7 @@ func wordDeepSeek3(s string) int {
 			return n + k
 		}
 	}
-	//   2. letters and marks, after an optional character that is no letter, punctuation, symbol or line end
+	// 2. letters and marks, after one character that is no letter, punctuation, symbol or line end
 	if r != '\r' && r != '\n' && !unicode.IsLetter(r) && !unicode.IsPunct(r) && !unicode.IsSymbol(r) {
 		if k := letters(s[n:]); k > 0 {
 			return n + k
@@ -172,7 +167,7 @@ func wordDeepSeek3(s string) int {
 	if k := letters(s); k > 0 {
 		return k
 	}
-	//   3. punctuation and symbols, with an optional leading space and trailing line ends
+	// 3. punctuation and symbols, after a space, before line ends
 	start := 0
 	if r == ' ' {
 		start = 1
@@ -197,7 +192,6 @@ func asciiLetters(s string) int {
 	return len(s)
 }
 
-// tableOf parses the inside of a character class: characters, and ranges with "-".
 func tableOf(class string) *unicode.RangeTable {
 	t := &unicode.RangeTable{}
 	runes := []rune(class)
@@ -213,12 +207,12 @@ func tableOf(class string) *unicode.RangeTable {
 			t.R32 = append(t.R32, unicode.Range32{Lo: uint32(from), Hi: uint32(to), Stride: 1})
 		}
 	}
-	slices.SortFunc(t.R16, func(a, b unicode.Range16) int { return cmp.Compare(a.Lo, b.Lo) }) // unicode.Is requires sorted ranges
+	slices.SortFunc(t.R16, func(a, b unicode.Range16) int { return cmp.Compare(a.Lo, b.Lo) }) // for unicode.Is
 	slices.SortFunc(t.R32, func(a, b unicode.Range32) int { return cmp.Compare(a.Lo, b.Lo) })
 	return t
 }
 
-// cased are the letters with case, as listed by DeepSeek's first models.
+// cased are the letters with case in DeepSeek's first models.
 var cased = tableOf("" +
 	"A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ" +
 	"Ὗ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-" +

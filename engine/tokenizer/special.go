@@ -1,20 +1,19 @@
 package tokenizer
 
-// trie finds the longest of a set of strings at a position in a text. It is immutable once built.
+// trie finds the longest of its strings.
 type trie struct {
 	nodes []trieNode
-	first [256]int32 // node after the first byte, 0 for none
+	first [256]int32 // after the first byte; 0: none
 }
 
 type trieNode struct {
-	id   int32 // token that ends here, None for none
+	id   int32 // that ends here, or None
 	next map[byte]int32
 }
 
-// add adds text to the set. Of two tokens with the same text the first is kept.
 func (t *trie) add(text string, id int32) {
 	if len(t.nodes) == 0 {
-		t.nodes = append(t.nodes, trieNode{id: None}) // node 0 stands for "none"
+		t.nodes = append(t.nodes, trieNode{id: None}) // node 0: none
 	}
 	at := t.first[text[0]]
 	if at == 0 {
@@ -42,8 +41,7 @@ func (t *trie) grow() int32 {
 	return int32(len(t.nodes) - 1)
 }
 
-// find returns the position, length and id of the first special token in text, the longest one at that position. The
-// length is 0 if there is none.
+// find returns the first special token, the longest there; n is 0 without one.
 func (t *trie) find(text string) (at, n int, id int32) {
 	if len(t.nodes) == 0 {
 		return 0, 0, None
@@ -60,7 +58,7 @@ func (t *trie) find(text string) (at, n int, id int32) {
 	return 0, 0, None
 }
 
-// longest matches text from node, which stands for text[0].
+// node stands for text[0].
 func (t *trie) longest(node int32, text string) (n int, id int32) {
 	id = None
 	for i := 1; ; i++ {

@@ -8,15 +8,14 @@ import (
 	"unicode"
 )
 
-// A splitter cuts text into words, in order and without loss, and calls emit for each.
+// A splitter emits a text's words, in order and without loss.
 type splitter func(text string, emit func(word string))
 
-// preTokenizer describes a value of tokenizer.ggml.pre.
 type preTokenizer struct {
 	split        splitter
-	ignoreMerges bool // a word that is a whole token is not merged
+	ignoreMerges bool // whole tokens are not merged
 	addBOS       bool // default of tokenizer.ggml.add_bos_token
-	nfc          bool // text is normalized to NFC first, as in the tokenizer.json of this model family
+	nfc          bool // as in this family's tokenizer.json
 }
 
 var (
@@ -40,7 +39,6 @@ var (
 	preFalcon        = preTokenizer{split: splitFalcon}
 )
 
-// preTokenizers maps the names that converters write to the splitter with the same regular expression.
 var preTokenizers = map[string]preTokenizer{
 	"": preDefault, "default": preDefault,
 	"gpt-2": preGPT2, "phi-2": preGPT2, "mpt": preNeoX, "olmo": preNeoX, "jais": preGPT2, "trillion": preGPT2,
@@ -65,7 +63,6 @@ func findPreTokenizer(name string) (preTokenizer, error) {
 	return p, fmt.Errorf("tokenizer: unknown pre-tokenizer tokenizer.ggml.pre = %q; supported are %s", name, strings.Join(names, ", "))
 }
 
-// class is a character class of the regular expressions.
 type class uint8
 
 const (
@@ -98,7 +95,6 @@ func classOf(r rune) class {
 	return other
 }
 
-// markedClassOf is classOf with marks among the letters.
 func markedClassOf(r rune) class {
 	if c := classOf(r); c != other || !unicode.IsMark(r) {
 		return c
@@ -106,7 +102,6 @@ func markedClassOf(r rune) class {
 	return letter
 }
 
-// run returns the length of the characters of class c that s begins with.
 func run(s string, c class) int { return runOf(s, c, classOf) }
 
 func runOf(s string, c class, of func(rune) class) int {
@@ -121,7 +116,7 @@ func runOf(s string, c class, of func(rune) class) int {
 	return i
 }
 
-// contraction returns the length of an English contraction at the beginning of s: 's 't 're 've 'm 'll 'd.
+// contraction returns the length of an English one: 's 't 're 've 'm 'll 'd.
 func contraction(s string, anyCase bool) int {
 	if len(s) < 2 || s[0] != '\'' {
 		return 0
@@ -145,8 +140,7 @@ func contraction(s string, anyCase bool) int {
 	return 0
 }
 
-// spaces returns the length of the white space at the beginning of s that makes one word (\s+(?!\S)|\s+). It is all
-// of it at the end of the text, else all but the last character, which belongs to the next word.
+// spaces returns the length of \s+(?!\S)|\s+.
 func spaces(s string) int {
 	end, last := 0, 0
 	for end < len(s) {
@@ -188,7 +182,7 @@ func wordLlama3(s string, digits int, of func(rune) class) int {
 	}
 	r, n := decodeRune(s)
 	c := of(r)
-	// 2. letters, with one character in front of them that is no letter, digit or line end
+	// 2. letters, after one character that is no letter, digit or line end
 	if c == letter {
 		return runOf(s, letter, of)
 	}
@@ -201,7 +195,7 @@ func wordLlama3(s string, digits int, of func(rune) class) int {
 	if c == number {
 		return numbers(s, digits)
 	}
-	// 4. punctuation, with a space in front and line ends behind
+	// 4. punctuation, after a space, before line ends
 	start := 0
 	if r == ' ' && len(s) > 1 {
 		r, _ = decodeRune(s[1:])

@@ -8,22 +8,21 @@ import (
 	"strings"
 )
 
-// spaceMark stands for a space in SPM vocabularies: U+2581, lower one eighth block.
+// spaceMark is U+2581, lower one eighth block.
 const spaceMark = "▁"
 
-// spm merges the pair of neighbours whose union is the token with the highest score; the leftmost of equals.
+// spm merges the neighbours that make the token with the highest score, leftmost first.
 type spm struct {
-	ids     map[string]int32 // tokens that merging can produce, with plain spaces
-	ranks   []int32          // of the merge that makes each token
+	ids     map[string]int32 // with plain spaces
+	ranks   []int32          // of the merge to each token
 	joined  bytePairs        // adjacent bytes within tokens
-	bytes   [256]int32       // byte tokens <0x00> to <0xFF>
+	bytes   [256]int32       // <0x00> to <0xFF>
 	unknown int32
 	longest int  // bytes of the longest token
-	prefix  bool // a space is prepended to the text, and to text after a special token
+	prefix  bool // a space begins the text, also after a special token
 	chains  chains
 }
 
-// initSPM reads scores and byte tokens of an SPM vocabulary.
 func (t *Tokenizer) initSPM(v *Vocab) error {
 	if len(v.Scores) != len(v.Tokens) {
 		return fmt.Errorf("tokenizer: an SPM vocabulary needs a score for each token: %d scores for %d tokens (tokenizer.ggml.scores)", len(v.Scores), len(v.Tokens))
@@ -62,8 +61,7 @@ func (t *Tokenizer) initSPM(v *Vocab) error {
 	return nil
 }
 
-// add adds a token that merging can produce. Tokens with a plain space are impossible, because the text's spaces
-// become marks. Here marks are stored as spaces, which is shorter.
+// add skips tokens with a plain space: a text's become marks, which are stored as spaces.
 func (m *spm) add(text string, id int32) {
 	plain := strings.ReplaceAll(text, spaceMark, " ")
 	if _, dup := m.ids[plain]; dup || text == "" || strings.Contains(text, " ") {
@@ -74,7 +72,7 @@ func (m *spm) add(text string, id int32) {
 	m.joined.addAll(plain)
 }
 
-// checkBytes finds unmarked byte tokens, and makes sure that any text can be encoded.
+// checkBytes makes sure that any text can be encoded.
 func (m *spm) checkBytes(types []Type) error {
 	for b, id := range m.bytes {
 		if id != None {
@@ -92,7 +90,6 @@ func (m *spm) checkBytes(types []Type) error {
 	return nil
 }
 
-// parseByteToken parses <0xHH>.
 func parseByteToken(text string) (byte, error) {
 	if len(text) == 6 && strings.HasPrefix(text, "<0x") && text[5] == '>' {
 		if b, err := strconv.ParseUint(text[3:5], 16, 8); err == nil {
@@ -102,7 +99,7 @@ func parseByteToken(text string) (byte, error) {
 	return 0, fmt.Errorf("%q is not of the form <0xHH>", text)
 }
 
-// encode cuts the text where no token crosses, and merges each stretch on its own.
+// encode merges stretches that no token crosses.
 func (m *spm) encode(j *job, text string, first bool) {
 	text = strings.ReplaceAll(text, spaceMark, " ")
 	if first && m.prefix {
@@ -118,10 +115,8 @@ func (m *spm) encode(j *job, text string, first bool) {
 	}
 }
 
-// longestToken implements merger. A text may contain marks itself.
 func (m *spm) longestToken() int { return m.longest * len(spaceMark) }
 
-// word appends the ids of a stretch.
 func (m *spm) word(j *job, text string) {
 	j.piece(len(text), max(m.longest, 1))
 	c := m.chains.take(len(text))
@@ -145,7 +140,6 @@ func (m *spm) word(j *job, text string) {
 	m.chains.put(c)
 }
 
-// rank implements merges.
 func (m *spm) rank(c *chain, left, _, end int32) int32 {
 	if int(end-left) > m.longest {
 		return never
@@ -156,10 +150,8 @@ func (m *spm) rank(c *chain, left, _, end int32) int32 {
 	return never
 }
 
-// made implements merges: a symbol is known by its text.
 func (*spm) made(int32) int32 { return 0 }
 
-// emit appends the token of s, or its bytes if there is none.
 func (m *spm) emit(ids []int32, s string) []int32 {
 	if id, ok := m.ids[s]; ok {
 		return append(ids, id)
@@ -173,7 +165,6 @@ func (m *spm) emit(ids []int32, s string) []int32 {
 	return ids
 }
 
-// rankScores ranks scores from the highest to the lowest; equal scores have equal ranks.
 func rankScores(scores []float32) []int32 {
 	order := slices.Clone(scores)
 	slices.SortFunc(order, func(a, b float32) int { return cmp.Compare(b, a) })
@@ -186,12 +177,10 @@ func rankScores(scores []float32) []int32 {
 	return ranks
 }
 
-// bytePairs is a set of pairs of bytes.
 type bytePairs [256][4]uint64
 
 func (p *bytePairs) has(a, b byte) bool { return p[a][b>>6]>>(b&63)&1 != 0 }
 
-// addAll adds the neighbours in a text.
 func (p *bytePairs) addAll(text string) {
 	for i := 1; i < len(text); i++ {
 		p[text[i-1]][text[i]>>6] |= 1 << (text[i] & 63)

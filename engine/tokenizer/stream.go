@@ -5,19 +5,17 @@ import (
 	"unicode/utf8"
 )
 
-// StreamDecoder turns ids into text as they come. Its output is always whole characters: bytes that may be the
-// beginning of a character are held back until the rest comes; bytes that cannot be part of one become U+FFFD. It
-// belongs to one goroutine.
+// StreamDecoder turns ids into whole characters, and U+FFFD for bytes that can't be part of one. It belongs to one
+// goroutine.
 type StreamDecoder struct {
 	t    *Tokenizer
-	held []byte // the beginning of a character, at most 3 bytes between calls
+	held []byte // at most 3 bytes of a character
 }
 
-// Stream returns a decoder for the continuation of a text: a space that begins the first id's piece is kept.
+// Stream returns a decoder that keeps a first space.
 func (t *Tokenizer) Stream() *StreamDecoder { return &StreamDecoder{t: t} }
 
-// Write takes the next id and returns the text that is now certain, which is often empty for control tokens and for
-// parts of a character.
+// Write returns what is certain with id.
 func (d *StreamDecoder) Write(id int32) string {
 	p := d.t.piece(id)
 	if len(d.held) == 0 && utf8.ValidString(p) {
@@ -35,7 +33,7 @@ func (d *StreamDecoder) Write(id int32) string {
 	return out.String()
 }
 
-// Flush returns U+FFFD if the text ended within a character. It resets the decoder.
+// Flush returns U+FFFD if the text ended within a character, and resets the decoder.
 func (d *StreamDecoder) Flush() string {
 	if len(d.held) == 0 {
 		return ""

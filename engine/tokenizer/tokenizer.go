@@ -1,53 +1,44 @@
-// Package tokenizer turns text into the token ids of one model and back.
+// Package tokenizer turns text into the token ids of one model and back. There are three kinds of vocabulary:
 //
-// A Tokenizer is built from the vocabulary of a GGUF file. There are three kinds of vocabulary:
-//
-//   - byte-level BPE (tokenizer.ggml.model = "gpt2"): a pre-tokenizer (tokenizer.ggml.pre names it) cuts the text into
-//     words. Each word starts as its single bytes, and neighbours are merged in the order of the file's merge list.
-//   - SPM (tokenizer.ggml.model = "llama"): spaces become "▁", and the text starts as its characters. The pair that
-//     makes the token with the highest score is merged first. A character without a token is written as byte tokens.
-//   - WordPiece (tokenizer.ggml.model = "bert"): words, usually lower-cased, are split into the longest pieces from the
-//     left. Decode returns the words, not the original text.
+//   - byte-level BPE (tokenizer.ggml.model = "gpt2"): a pre-tokenizer (tokenizer.ggml.pre) cuts words. In each, bytes
+//     are merged in the order of the file's merge list.
+//   - SPM ("llama"): spaces become "▁", and characters are merged to the token with the highest score first. A
+//     character without a token becomes byte tokens.
+//   - WordPiece ("bert"): words, usually lower-cased, are split into the longest pieces from the left. Decode returns
+//     the words, not the original text.
 //
 // The life of one Encode:
 //
-//  1. The text is cut at special tokens, from left to right; at each position the longest one wins. User-defined
-//     tokens always count; control tokens (end of turn, beginning of text, ...) count only with parseSpecial.
-//  2. Byte-level BPE only: invalid UTF-8 becomes one U+FFFD for each invalid byte.
-//  3. If the file or its pre-tokenizer wants it, the text between special tokens is normalized to Unicode's form C;
-//     Decode returns the normalized text.
-//  4. That text is cut into words (BPE) or taken whole (SPM) and merged, or split into pieces (WordPiece).
+//  1. The text is cut at special tokens, the longest at each position. User-defined tokens always count; control
+//     tokens only with parseSpecial.
+//  2. Byte-level BPE: each invalid byte becomes U+FFFD.
+//  3. If the file or its pre-tokenizer wants it, the text between is normalized to Unicode's form C.
+//  4. That text is merged, or split into pieces.
 //
-// Merging takes a few bytes of memory per byte of text, even if the text is one word; EncodeWithin bounds the memory
-// of all texts together.
+// Unknown kinds and pre-tokenizers are errors: a guess would give wrong tokens. No merge makes a control token: without
+// parseSpecial there is none in Encode's result.
 //
-// It rejects unknown kinds of vocabularies and pre-tokenizers, and inconsistent vocabularies. A wrong pre-tokenizer
-// would silently give wrong tokens, so a guess is worse than an error. Encode adds no beginning-of-text token: the
-// caller does that, see BOS.
-//
-// Merging never produces a control token, even if a merge or the score table would allow it: without parseSpecial the
-// result of Encode has no control tokens.
-//
-// A Tokenizer is immutable after New and safe for many goroutines. A StreamDecoder belongs to one goroutine.
+// A Tokenizer is immutable after New and safe for many goroutines.
 package tokenizer
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
 )
 
-// None is the id of a special token that a vocabulary does not have.
+// None is the id of no token.
 const None int32 = -1
 
-// Type is the kind of a token, numbered as tokenizer.ggml.token_type does.
+// Type is numbered as in tokenizer.ggml.token_type.
 type Type int32
 
-// The kinds of a token.
 const (
 	Normal      Type = 1
 	Unknown     Type = 2
@@ -57,38 +48,34 @@ const (
 	Byte        Type = 6
 )
 
-// Vocab describes a file's tokens. Special ids are None if there is no such token.
+// Vocab describes a file's tokens. Special ids may be None.
 type Vocab struct {
-	Model  string    // "gpt2" (byte-level BPE), "llama" (SPM) or "bert" (WordPiece)
-	Pre    string    // pre-tokenizer of a BPE vocabulary; "" is the same as "default"
-	Tokens []string  // text of each id; byte-level BPE writes bytes as the printable characters of GPT-2
-	Types  []Type    // one per token, or nil: all are Normal except the special ids below
-	Scores []float32 // SPM: one for each token
+	Model  string    // "gpt2", "llama" or "bert"
+	Pre    string    // pre-tokenizer of BPE; "": "default"
+	Tokens []string  // byte-level BPE writes bytes as GPT-2's characters
+	Types  []Type    // nil: Normal, but for the special ids below
+	Scores []float32 // SPM: one per token
 	Merges []string  // BPE: "left right", most important first
 
 	BOS, EOS, EOT, EOM, Unknown int32
 
-	AddBOS         *bool // nil: the kind's own default
-	Sep            int32 // WordPiece: the token at the end of a text
-	AddEOS         *bool // other kinds: a text ends with EOS; nil means false
-	Lowercase      *bool // WordPiece: text is lower-cased and stripped of accents; nil: if no piece has a capital letter
-	AddSpacePrefix *bool // SPM: nil means true
+	AddBOS         *bool // nil: the kind's
+	Sep            int32 // WordPiece: at the end of a text
+	AddEOS         *bool // other kinds: a text ends with EOS; nil: false
+	Lowercase      *bool // WordPiece: lower-case and without accents; nil: if no piece has a capital letter
+	AddSpacePrefix *bool // SPM; nil: true
 
-	// NFC normalizes the text between special tokens to Unicode's form C; nil: byte-level BPE follows its
-	// pre-tokenizer's models, SPM does not normalize.
+	// NFC normalizes the text between special tokens to form C; nil: as the pre-tokenizer's models.
 	NFC *bool
 
-	// StripAfter makes special tokens, except <unk>, <s> and <|endoftext|>, swallow the white space after them, as in
-	// Phi 3.
+	// StripAfter makes special tokens, but <unk>, <s> and <|endoftext|>, swallow the white space after them (Phi 3).
 	StripAfter bool
 }
 
-// merger encodes text without special tokens, for one kind of vocabulary.
 type merger interface {
-	// encode appends the ids of text to the job's. first reports whether text follows a special token or begins the
-	// input.
+	// encode appends to j.ids. first: text begins the input, or follows a special token.
 	encode(j *job, text string, first bool)
-	// longestToken returns the most bytes of text that become one token; 0: no bound.
+	// longestToken returns the most bytes of text for one token; 0: no bound.
 	longestToken() int
 }
 
@@ -102,19 +89,19 @@ type Tokenizer struct {
 	addBOS  bool
 	end     int32
 	addEnd  bool
-	spaced  bool // Decode drops the space that Encode prepended
-	strip   bool // some special tokens swallow the white space after them
-	repair  bool // invalid UTF-8 is replaced before encoding
-	nfc     bool // text is normalized before it is merged
+	spaced  bool // Decode drops a prepended space
+	strip   bool // as StripAfter
+	repair  bool // invalid UTF-8 is replaced
+	nfc     bool // text is normalized
 	always  trie // user-defined tokens
-	control trie // control and unknown tokens
+	control trie // and unknown tokens
 	special trie // all of them
 	merger  merger
-	longest int // the most bytes of text that one token stands for; 0: no bound
+	longest int // bytes of text for one token; 0: no bound
 	limit   *limiter
 }
 
-// New builds a Tokenizer. Its errors name the invalid part of the vocabulary and the expected value.
+// New fails with the name of the invalid part of the vocabulary.
 func New(v Vocab) (*Tokenizer, error) {
 	if len(v.Tokens) == 0 {
 		return nil, fmt.Errorf("tokenizer: the vocabulary is empty (tokenizer.ggml.tokens)")
@@ -160,7 +147,6 @@ func New(v Vocab) (*Tokenizer, error) {
 	return t, nil
 }
 
-// setTypes checks the special ids, copies the types and finds the end tokens.
 func (t *Tokenizer) setTypes(v *Vocab) error {
 	ids := []struct {
 		name string
@@ -193,9 +179,8 @@ func (t *Tokenizer) setTypes(v *Vocab) error {
 	return nil
 }
 
-// initSpecial collects the special tokens.
 func (t *Tokenizer) initSpecial() {
-	if !t.strip { // else a special token may take any white space with it
+	if !t.strip { // else tokens take any white space
 		t.longest = t.merger.longestToken()
 	}
 	for i, text := range t.tokens {
@@ -217,11 +202,10 @@ func (t *Tokenizer) initSpecial() {
 	}
 }
 
-// Encode returns the ids of text; nil for an empty text. It adds no beginning-of-text token. With parseSpecial the
-// text of a control token becomes that token, unless Guard marked it: use it for templates and trusted prompts. Time
-// and memory are not bounded; see EncodeWithin.
+// Encode returns the ids of text. With parseSpecial a control token's text becomes that token, unless Guard marked it:
+// for templates and trusted prompts. Time and memory are not bounded; see EncodeWithin.
 func (t *Tokenizer) Encode(text string, parseSpecial bool) []int32 {
-	j := unbounded()
+	j := &job{ctx: context.Background(), most: math.MaxInt}
 	t.encode(j, text, parseSpecial)
 	return j.ids
 }
@@ -268,7 +252,6 @@ func (t *Tokenizer) encode(j *job, text string, parseSpecial bool) {
 	j.piece(0, 0)
 }
 
-// strips reports whether a special token swallows the white space after it.
 func (t *Tokenizer) strips(id int32) bool {
 	switch t.tokens[id] {
 	case "<unk>", "<s>", "<|endoftext|>":
@@ -277,19 +260,17 @@ func (t *Tokenizer) strips(id int32) bool {
 	return true
 }
 
-// BOS returns the beginning-of-text token and reports whether the file wants it before every prompt. The id is None if
-// the vocabulary has no such token.
+// BOS returns the beginning-of-text token, or None. add: the file wants it before every prompt.
 func (t *Tokenizer) BOS() (id int32, add bool) { return t.bos, t.addBOS }
 
-// End returns the token that closes a text: the separator for WordPiece, end of text for others. add reports whether
-// the file wants it after every complete text, such as the input of an embedding. The id is None if the vocabulary has
-// no such token.
+// End returns the token that closes a text, or None. add: the file wants it after every complete text, such as the
+// input of an embedding.
 func (t *Tokenizer) End() (id int32, add bool) { return t.end, t.addEnd }
 
-// IsEnd reports whether id ends a generation: end of text, end of turn, end of message.
+// IsEnd reports whether id ends a text, turn or message.
 func (t *Tokenizer) IsEnd(id int32) bool { return t.ends[id] }
 
-// Ends returns the names of the tokens that end a generation, sorted by id.
+// Ends returns the names of those tokens, sorted by id.
 func (t *Tokenizer) Ends() (names []string) {
 	for _, id := range slices.Sorted(maps.Keys(t.ends)) {
 		if t.ends[id] {
@@ -299,10 +280,10 @@ func (t *Tokenizer) Ends() (names []string) {
 	return names
 }
 
-// Size returns the number of tokens: ids are 0 to Size-1.
+// Size returns the number of tokens.
 func (t *Tokenizer) Size() int { return len(t.tokens) }
 
-// Token returns the text of id as in the vocabulary, "" for an id outside the vocabulary.
+// Token returns id's text in the vocabulary, or "".
 func (t *Tokenizer) Token(id int32) string {
 	if id < 0 || int(id) >= len(t.tokens) {
 		return ""
@@ -310,16 +291,8 @@ func (t *Tokenizer) Token(id int32) string {
 	return t.tokens[id]
 }
 
-// Type returns the kind of id, 0 for an id outside the vocabulary.
-func (t *Tokenizer) Type(id int32) Type {
-	if id < 0 || int(id) >= len(t.types) {
-		return 0
-	}
-	return t.types[id]
-}
-
-// Piece returns the bytes that id adds to the output; they may be incomplete UTF-8. Control, unknown and unused tokens
-// and ids outside the vocabulary add nothing. The caller owns the slice.
+// Piece returns the bytes that id adds to the output, maybe incomplete UTF-8; none for control, unknown and unused
+// tokens.
 func (t *Tokenizer) Piece(id int32) []byte {
 	return []byte(t.piece(id))
 }
@@ -331,8 +304,8 @@ func (t *Tokenizer) piece(id int32) string {
 	return t.pieces[id]
 }
 
-// Decode returns the text of ids as the beginning of a text: it removes the space that Encode prepends. To continue a
-// text use a StreamDecoder. The result has invalid UTF-8 if ids cut a character.
+// Decode returns the text of ids, without a prepended space. To continue a text use a StreamDecoder. It is invalid
+// UTF-8 if ids cut a character.
 func (t *Tokenizer) Decode(ids []int32) string {
 	var b strings.Builder
 	for p := range t.Texts(ids) {
@@ -341,7 +314,7 @@ func (t *Tokenizer) Decode(ids []int32) string {
 	return b.String()
 }
 
-// Texts iterates over the parts of Decode's result, one for each id.
+// Texts returns Decode's result, a part for each id.
 func (t *Tokenizer) Texts(ids []int32) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i, id := range ids {
@@ -356,7 +329,6 @@ func (t *Tokenizer) Texts(ids []int32) iter.Seq[string] {
 	}
 }
 
-// toValid replaces each invalid byte with U+FFFD.
 func toValid(text string) string {
 	for i := 0; i < len(text); {
 		if text[i] < 0x80 {

@@ -9,9 +9,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// wpm is BERT's WordPiece (google-research/bert, tokenization.py): words, lower-cased and without accents if the
-// vocabulary is, are split into the longest pieces from the left. A word that can't be split is the unknown token. In
-// GGUF a piece at the beginning of a word starts with "▁"; a continuation does not.
+// wpm is BERT's WordPiece (google-research/bert, tokenization.py). In GGUF a piece that begins a word starts with "▁".
 type wpm struct {
 	begin, goOn map[string]int32
 	longest     int // bytes of the longest piece
@@ -19,10 +17,9 @@ type wpm struct {
 	lower       bool // lower-case and strip accents
 }
 
-// longestWord is the most characters of a word that is looked up.
+// In characters.
 const longestWord = 100
 
-// initWPM reads a WordPiece vocabulary.
 func (t *Tokenizer) initWPM(v *Vocab) error {
 	if v.Unknown == None {
 		return fmt.Errorf("tokenizer: a WordPiece vocabulary needs an unknown token (tokenizer.ggml.unknown_token_id)")
@@ -66,10 +63,10 @@ func (m *wpm) encode(j *job, text string, _ bool) {
 	}
 }
 
-// longestToken implements merger: an unknown word is one token, and some characters have none.
+// An unknown word is one token.
 func (*wpm) longestToken() int { return 0 }
 
-// portion returns how many bytes of a text to process at once: up to a word boundary after the first few thousand.
+// portion returns up to a word's end after the first few thousand bytes.
 func portion(text string) int {
 	for at := 1 << 14; at < len(text); at++ {
 		if c := text[at]; c < 0x80 && (c == ' ' || c == '\n' || c == '.' || c == ',') {
@@ -82,7 +79,6 @@ func portion(text string) int {
 	return len(text)
 }
 
-// normal returns the text without control characters; lower-cased and without accents if the vocabulary is.
 func (m *wpm) normal(j *job, text string) string {
 	text = strings.Map(func(r rune) rune {
 		j.step(1)
@@ -90,7 +86,7 @@ func (m *wpm) normal(j *job, text string) string {
 		case r == '\t' || r == '\n' || r == '\r' || unicode.IsSpace(r):
 			return ' '
 		case r == 0 || r == utf8.RuneError || unicode.Is(unicode.C, r) || !unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z):
-			return -1 // the last: not assigned
+			return -1
 		}
 		return r
 	}, text)
@@ -129,7 +125,6 @@ func (m *wpm) words(text string, emit func(string)) {
 	cut(len(text))
 }
 
-// word appends the pieces of a word.
 func (m *wpm) word(ids []int32, word string) []int32 {
 	known := len(ids)
 	if utf8.RuneCountInString(word) > longestWord {
@@ -152,7 +147,7 @@ func (m *wpm) word(ids []int32, word string) []int32 {
 	return ids
 }
 
-// chinese reports whether r is in BERT's blocks of Chinese characters, as in Hugging Face's normalizer.
+// chinese has BERT's blocks, as Hugging Face's normalizer does.
 func chinese(r rune) bool {
 	return r >= 0x4e00 && r <= 0x9fff || r >= 0x3400 && r <= 0x4dbf || r >= 0x20000 && r <= 0x2a6df || r >= 0x2a700 && r <= 0x2b73f ||
 		r >= 0x2b740 && r <= 0x2b81f || r >= 0x2b920 && r <= 0x2ceaf || r >= 0xf900 && r <= 0xfaff || r >= 0x2f800 && r <= 0x2fa1f

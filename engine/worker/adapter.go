@@ -14,7 +14,6 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// give loads an adapter into a worker whose model has shape c.
 func (s *Supervisor) give(ctx context.Context, l *link, a Adapter, c model.Config) error {
 	if s.cfg.Adapter != nil {
 		given, done, err := s.cfg.Adapter(a, c)
@@ -28,7 +27,7 @@ func (s *Supervisor) give(ctx context.Context, l *link, a Adapter, c model.Confi
 	return err
 }
 
-// plainAdapter converts an adapter of any format into a file that a worker in another language can read easily.
+// plainAdapter writes an adapter for workers in other languages.
 func plainAdapter(a Adapter, c model.Config) (given Adapter, done func(), err error) {
 	x, err := OpenAdapter(a.Path, c)
 	if err != nil {
@@ -38,7 +37,7 @@ func plainAdapter(a Adapter, c model.Config) (given Adapter, done func(), err er
 	if err != nil {
 		return a, nil, fmt.Errorf("hand over the adapter %s: %w", a.Path, err)
 	}
-	done = func() { _ = os.Remove(f.Name()) } // it may be gone
+	done = func() { _ = os.Remove(f.Name()) }
 	if err := errors.Join(x.Write(f, c), f.Close()); err != nil {
 		done()
 		return a, nil, fmt.Errorf("hand over the adapter %s: %w", a.Path, err)
@@ -47,7 +46,7 @@ func plainAdapter(a Adapter, c model.Config) (given Adapter, done func(), err er
 	return a, done, nil
 }
 
-// OpenAdapter reads an adapter: a file or folder as in [lora.Open], or one that ships with pico, such as "pico/shout".
+// OpenAdapter reads a file or folder as [lora.Open] does, or an adapter of pico, such as "pico/shout".
 func OpenAdapter(path string, c model.Config) (*lora.Adapter, error) {
 	if !c.Plain() {
 		return nil, fmt.Errorf("open the adapter %s: models of the architecture %s take no adapters", path, c.Arch)

@@ -12,8 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// Build makes every kind of model that this program knows. log gets what the
-// inferencers have to say; nil discards it.
+// Build makes every kind of model. log may be nil.
 func Build(log *slog.Logger) Builder {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

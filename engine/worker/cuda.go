@@ -17,13 +17,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// cudaFiles is the worker for CUDA devices, a Python program; its tests, test_*.py, are left out.
+// Without the tests, test_*.py.
 //
 //go:embed cuda/[^t]*.py
 var cudaFiles embed.FS
 
-// cudaCommand unpacks the program and returns the command that runs it with file descriptor 3: python, or "python3" if
-// that is empty, and its arguments. It fails if there is no such interpreter.
+// cudaCommand unpacks the program and returns its command.
 func cudaCommand(python string) ([]string, error) {
 	if python == "" {
 		python = "python3"
@@ -39,7 +38,6 @@ func cudaCommand(python string) ([]string, error) {
 	return []string{path, filepath.Join(dir, "worker.py")}, nil
 }
 
-// cudaModel returns the path of a model that the worker can open. For pico, which is embedded, it unpacks the model.
 func cudaModel(name string) (string, error) {
 	if name != pico.Name {
 		return ggufname.Parts(name)[0], nil
@@ -52,7 +50,7 @@ func cudaModel(name string) (string, error) {
 	return path, writeCached(path, pico.GGUF())
 }
 
-// unpackCUDA writes the program into a folder of the user's cache, which is named after a hash of the contents.
+// unpackCUDA uses a folder of the user's cache named by the program's hash.
 func unpackCUDA() (string, error) {
 	entries, err := cudaFiles.ReadDir("cuda")
 	files, sum := map[string][]byte{}, sha256.New()
@@ -81,7 +79,7 @@ func unpackCUDA() (string, error) {
 	return dir, nil
 }
 
-// writeCached writes a file, unless it exists with the same contents. Other processes may read it meanwhile.
+// Other processes may read what writeCached writes.
 func writeCached(path string, data []byte) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return nil

@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// smallWork is the number of logits per goroutine below which starting another one does not pay.
+// smallWork is the logits per goroutine below which another one does not pay.
 const smallWork = 1 << 16
 
-// each calls do(0) to do(n-1), in parallel if the work, in logits, is large enough. The calls must not share state.
+// each calls do(0) to do(n-1), in parallel if work, in logits, is large.
 func each(n, work int, do func(i int)) {
 	workers := min(n, runtime.GOMAXPROCS(0), work/smallWork)
 	if workers < 2 {

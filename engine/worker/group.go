@@ -8,11 +8,11 @@ import (
 	"sync"
 )
 
-// firstFD is the file descriptor of the first of [Process.Files], here the shared memory.
+// firstFD is the descriptor of [Process.Files]' first file, the shared memory.
 const firstFD = 4
 
-// Group launches n processes that compute one model together, and acts as one worker. Every rank gets every batch and
-// op; all sample the same tokens, and the output of rank 0 is used. If one ends, all end.
+// Group launches n processes that compute one model as one worker. Every rank gets every batch and op, and all sample
+// the same tokens. If one ends, all end.
 func Group(n int, p Process) Launch {
 	return func(ctx context.Context) (Running, error) {
 		memory, err := sharedMemory()
@@ -37,7 +37,6 @@ func Group(n int, p Process) Launch {
 	}
 }
 
-// arrival is a frame from a rank, or the end of its connection.
 type arrival struct {
 	rank    int
 	kind    Kind
@@ -45,25 +44,23 @@ type arrival struct {
 	err     error
 }
 
-// gathered is the replies to one op received so far.
 type gathered struct {
 	Reply
 	n int
 }
 
-// group is the ranks of one model. The goroutine that calls Receive owns replies and beats.
+// The goroutine that calls Receive owns replies and beats.
 type group struct {
 	ranks   []Running
-	in      chan arrival  // the readers send, Receive receives
-	gone    chan struct{} // closed by Close
+	in      chan arrival // the readers send
+	gone    chan struct{}
 	once    sync.Once
 	readers sync.WaitGroup
 
 	replies map[uint64]*gathered
-	beats   []int // heartbeats of each rank, not passed on yet
+	beats   []int // not passed on yet
 }
 
-// read forwards a rank's frames to Receive.
 func (g *group) read(rank int, r Running) {
 	for {
 		kind, payload, err := r.Receive()
@@ -78,7 +75,6 @@ func (g *group) read(rank int, r Running) {
 	}
 }
 
-// Send implements wire.Conn.
 func (g *group) Send(kind Kind, payload []byte) error {
 	for rank, r := range g.ranks {
 		mine := payload
@@ -95,7 +91,6 @@ func (g *group) Send(kind Kind, payload []byte) error {
 	return nil
 }
 
-// address sets the rank in a load op.
 func (g *group) address(rank int, payload []byte) ([]byte, error) {
 	var op Op
 	if err := DecodeJSON(payload, &op); err != nil {
@@ -108,7 +103,6 @@ func (g *group) address(rank int, payload []byte) ([]byte, error) {
 	return EncodeJSON(op)
 }
 
-// Receive implements wire.Conn.
 func (g *group) Receive() (Kind, []byte, error) {
 	for {
 		var a arrival
@@ -130,7 +124,7 @@ func (g *group) Receive() (Kind, []byte, error) {
 	}
 }
 
-// merge combines the frames of all ranks into one; whole reports whether this one completes it.
+// whole: a completes the frame.
 func (g *group) merge(a arrival) (payload []byte, whole bool, err error) {
 	switch a.kind {
 	case KindHello:
@@ -154,7 +148,7 @@ func (g *group) merge(a arrival) (payload []byte, whole bool, err error) {
 	return a.payload, a.rank == 0, nil
 }
 
-// gather collects the replies of all ranks. Rank 0 provides the answer; any rank can provide the error.
+// gather takes any rank's error, and rank 0's answer.
 func (g *group) gather(a arrival) (payload []byte, whole bool, err error) {
 	var r Reply
 	if err := DecodeJSON(a.payload, &r); err != nil {
@@ -181,7 +175,6 @@ func (g *group) gather(a arrival) (payload []byte, whole bool, err error) {
 	return payload, true, err
 }
 
-// Close implements wire.Conn.
 func (g *group) Close() {
 	g.once.Do(func() { close(g.gone) })
 	for _, r := range g.ranks {
@@ -189,7 +182,6 @@ func (g *group) Close() {
 	}
 }
 
-// Kill implements Running.
 func (g *group) Kill() {
 	g.Close()
 	for _, r := range g.ranks {
@@ -197,7 +189,7 @@ func (g *group) Kill() {
 	}
 }
 
-// Wait implements Running. It returns the first rank's error.
+// Wait returns the first rank's error.
 func (g *group) Wait() error {
 	var first error
 	for rank, r := range g.ranks {
@@ -209,7 +201,6 @@ func (g *group) Wait() error {
 	return first
 }
 
-// PIDs implements Running.
 func (g *group) PIDs() (pids []int) {
 	for _, r := range g.ranks {
 		pids = append(pids, r.PIDs()...)

@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharedMemory returns a file in memory, empty, that processes can map together.
 func sharedMemory() (*os.File, error) {
 	fd, err := unix.MemfdCreate("rouse-ranks", unix.MFD_CLOEXEC)
 	if err != nil {

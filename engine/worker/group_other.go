@@ -7,7 +7,6 @@ import (
 	"os"
 )
 
-// sharedMemory returns an unnamed file, empty, that processes can map together.
 func sharedMemory() (*os.File, error) {
 	f, err := os.CreateTemp("", "rouse-ranks-")
 	if err != nil {

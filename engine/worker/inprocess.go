@@ -22,11 +22,11 @@ func InProcess(build Builder) Launch {
 	}
 }
 
-// local is a worker in this process. Its goroutine ends after Kill, or when the connection is closed.
+// local ends after Kill, or with its connection.
 type local struct {
 	Conn
 	cancel context.CancelFunc
-	done   chan struct{} // closed by the worker's goroutine, with err set
+	done   chan struct{} // closed with err set
 	err    error
 }
 
@@ -42,14 +42,14 @@ func (l *local) Wait() error {
 
 func (l *local) PIDs() []int { return nil }
 
-// Borrowed returns a Builder's Model function that returns inf. The worker does not close it: the caller keeps inf.
+// Borrowed makes a [Builder]'s Model of inf, which the caller closes.
 func Borrowed(inf infer.Inferencer) func(context.Context, Load) (infer.Inferencer, error) {
 	return func(ctx context.Context, _ Load) (infer.Inferencer, error) {
 		return &borrowed{Inferencer: inf}, inf.Wake(ctx)
 	}
 }
 
-// borrowed is a model that outlives its worker, in the state it had before.
+// borrowed gets its model back in the state it had.
 type borrowed struct {
 	infer.Inferencer
 	adapters []int32
@@ -63,7 +63,6 @@ func (b *borrowed) LoadAdapter(id int32, a *lora.Adapter) error {
 	return err
 }
 
-// Close leaves the model to its owner.
 func (b *borrowed) Close() error {
 	for _, id := range b.adapters {
 		if err := b.UnloadAdapter(id); err != nil && !errors.Is(err, infer.ErrNoAdapter) && !errors.Is(err, infer.ErrClosed) {

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer"
 )
 
-// keeper returns inf's infer.Keeper, nil if it has none.
+// keeper returns nil if inf keeps no blocks.
 func keeper(inf infer.Inferencer) infer.Keeper {
 	if b, ok := inf.(*borrowed); ok {
 		inf = b.Inferencer
@@ -96,7 +96,6 @@ func (s *server) loadBlocks(ctx context.Context, f *File) error {
 	return nil
 }
 
-// saves checks the preconditions of an op with a file.
 func (s *server) saves(f *File) (infer.Keeper, error) {
 	k := keeper(s.inf)
 	switch {

@@ -9,36 +9,34 @@ import (
 	"time"
 )
 
-// Running is a started worker: the engine's end of its connection.
+// Running is the engine's end of a started worker.
 type Running interface {
 	Conn
-	// Kill ends the worker at once. It may be called twice.
+	// Kill may be called twice.
 	Kill()
-	// Wait blocks until the worker has ended. It returns an error if it ended abnormally.
+	// Wait returns an error if the worker ended abnormally.
 	Wait() error
-	// PIDs returns its process IDs; none if it runs in this process.
+	// PIDs returns none if the worker runs in this process.
 	PIDs() []int
 }
 
-// Launch starts a worker without a model. ctx bounds the start, not the worker's life.
+// Launch starts a worker without a model. ctx bounds the start only.
 type Launch func(ctx context.Context) (Running, error)
 
-// link is the engine's side of one worker.
 type link struct {
 	Running
 	emit func(Event)
 
 	mu       sync.Mutex
-	err      error // why it ended; set once
+	err      error // set once
 	nextOp   uint64
-	waiting  map[uint64]chan Reply // each has a buffer for its one reply
-	heard    time.Time             // when the last frame came
-	began    time.Time             // when the current step began, as far as known
-	expected []uint64              // steps queued and not answered, in order
+	waiting  map[uint64]chan Reply // a channel has room for its reply
+	heard    time.Time             // of the last frame
+	began    time.Time             // of the current step, as far as known
+	expected []uint64              // not answered, in order
 	over     chan struct{}         // closed with err set
 }
 
-// Causes of a worker's end, besides its own errors.
 var (
 	errSilent = errors.New("the worker is silent")
 	errHung   = errors.New("the worker hangs in a step")
@@ -46,7 +44,6 @@ var (
 	errGone   = errors.New("the worker ended")
 )
 
-// start launches a worker and exchanges hellos.
 func start(ctx context.Context, launch Launch, hello Hello, emit func(Event)) (*link, error) {
 	r, err := launch(ctx)
 	if err != nil {
@@ -59,7 +56,7 @@ func start(ctx context.Context, launch Launch, hello Hello, emit func(Event)) (*
 		r.Kill()
 		if status := r.Wait(); status != nil {
 			if errors.Is(err, errGone) {
-				err = errGone // does not depend on which call noticed it
+				err = errGone // whichever call noticed it
 			}
 			err = fmt.Errorf("%w: %w", err, status)
 		}
@@ -90,7 +87,7 @@ func (l *link) greet(hello Hello) error {
 	return nil
 }
 
-// fail ends the worker with err. Only the first call counts.
+// fail ends the worker. Only the first call counts.
 func (l *link) fail(err error) {
 	l.mu.Lock()
 	first := l.err == nil
@@ -104,7 +101,7 @@ func (l *link) fail(err error) {
 	}
 }
 
-// receive handles the worker's frames until it ends; it returns why it ended.
+// receive returns why the worker ended.
 func (l *link) receive() error {
 	for {
 		kind, payload, err := l.Receive()
@@ -170,10 +167,8 @@ func (l *link) take(kind Kind, payload []byte) error {
 	return fmt.Errorf("the worker sends a frame of kind %d", kind)
 }
 
-// outputs pools decoded outputs, each a *wire.Output.
 var outputs = sync.Pool{New: func() any { return new(Output) }}
 
-// answered removes the oldest expected step, which must be this one.
 func (l *link) answered(step uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,7 +180,7 @@ func (l *link) answered(step uint64) error {
 	return nil
 }
 
-// queue sends a batch. If that fails the worker is ending: Event.Lost will come.
+// If queue fails, Event.Lost will come.
 func (l *link) queue(step uint64, payload []byte) {
 	l.mu.Lock()
 	if len(l.expected) == 0 {
@@ -198,7 +193,6 @@ func (l *link) queue(step uint64, payload []byte) {
 	}
 }
 
-// control sends an op and waits for its reply.
 func (l *link) control(ctx context.Context, op Op) (Reply, error) {
 	ch := make(chan Reply, 1)
 	l.mu.Lock()
@@ -233,14 +227,14 @@ func (l *link) control(ctx context.Context, op Op) (Reply, error) {
 	}
 }
 
-// OpError is an error that the worker returned for an op.
+// OpError is the worker's error for an op.
 type OpError struct{ Message string }
 
 // Error implements error.
 func (e *OpError) Error() string { return e.Message }
 
-// watch ends the worker if it is silent or hangs in a step. silence 0 disables the first check. Silence is counted in
-// ticks: while this process gets no CPU time it misses ticks, but does not read the worker's frames either.
+// watch ends the worker if it is silent (0: never) or hangs in a step. Silence is counted in ticks: while this process
+// gets no CPU time it does not read the worker's frames either.
 func (l *link) watch(silence, step time.Duration) {
 	every := step / 8
 	if silence > 0 {
@@ -270,7 +264,6 @@ func (l *link) watch(silence, step time.Duration) {
 	}
 }
 
-// late returns the time of the last frame, and an error if the current step takes too long.
 func (l *link) late(now time.Time, step time.Duration) (heard time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,42 +17,34 @@ import (
 // Place is where a worker runs.
 type Place string
 
-// Devices.
 const (
 	CPU  = "cpu"
 	CUDA = "cuda"
 )
 
-// Places.
 const (
-	Anywhere Place = ""        // inside for a small unsharded model, else in a process
-	Inside   Place = "inside"  // in this process: it starts faster, and dies with the engine
-	Apart    Place = "process" // in its own process, which can be killed and replaced
+	Anywhere Place = ""        // inside for a small unsharded model, else apart
+	Inside   Place = "inside"  // in this process: starts faster, dies with the engine
+	Apart    Place = "process" // in a process that can be killed and replaced
 )
 
-// small is the model file size up to which the worker runs inside: loading it is as fast as starting a process, and
-// ending one would free little memory.
+// Loading a small file takes no longer than starting a process.
 const small = 64 << 20
 
 // Options configure a worker.
 type Options struct {
 	Place Place
-	// Device is "cpu", the default, or "cuda". Python is the interpreter for "cuda"; "": python3.
+	// Device is CPU, the default, or CUDA. Python is CUDA's interpreter; "": python3.
 	Device string
 	Python string
-	// Shards is the number of processes that share one model; 0 means 1.
+	// Shards is the number of processes that share one model; 0: 1.
 	Shards int
-	// Load is the model to load.
-	Load Load
-	// Depth is the most batches sent ahead of their outputs; default 2.
-	Depth int
-	// StepLimit is the longest time that a step may take; default 15 minutes.
-	StepLimit time.Duration
-	// Log gets worker starts and ends, and their output; nil discards it.
+	Load   Load
+	// Log also gets the worker's output; it may be nil.
 	Log *slog.Logger
 }
 
-// Validate returns an error if the options are invalid.
+// Validate returns an error for invalid options.
 func (o Options) Validate() error {
 	if o.Place != Anywhere && o.Place != Inside && o.Place != Apart {
 		return fmt.Errorf("worker %q: want %q, %q, or nothing", o.Place, Inside, Apart)
@@ -75,9 +67,9 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Open returns a supervisor for a worker. The options must be valid. Nothing runs before Start.
+// Open needs valid options. Nothing runs before Start.
 func Open(o Options) *Supervisor {
-	cfg := Config{Load: o.Load, Depth: o.Depth, StepLimit: o.StepLimit, Log: o.Log}
+	cfg := Config{Load: o.Load, Log: o.Log}
 	if o.inside() {
 		cfg.Launch = InProcess(Build(o.Log))
 		return New(cfg)
@@ -101,7 +93,6 @@ func Open(o Options) *Supervisor {
 	return New(cfg)
 }
 
-// launch starts one process per shard.
 func (o Options) launch(p Process) Launch {
 	if o.Shards > 1 {
 		return Group(o.Shards, p)
@@ -109,7 +100,6 @@ func (o Options) launch(p Process) Launch {
 	return p.Launch
 }
 
-// launchCUDA starts one Python worker per shard.
 func (o Options) launchCUDA(ctx context.Context) (Running, error) {
 	command, err := cudaCommand(o.Python)
 	if err != nil {
@@ -118,7 +108,6 @@ func (o Options) launchCUDA(ctx context.Context) (Running, error) {
 	return o.launch(Process{Command: command, Log: o.Log})(ctx)
 }
 
-// inside resolves Anywhere. If the file can't be accessed, the worker reports it.
 func (o Options) inside() bool {
 	if o.Place != Anywhere {
 		return o.Place == Inside

@@ -2,15 +2,15 @@ package worker
 
 import "fmt"
 
-// pool makes one vector of the hidden states of a prompt's tokens, which come in pieces.
+// pool makes one vector of hidden states, which come in pieces.
 type pool struct {
 	how  string
-	n    int       // tokens so far
+	n    int
 	sum  []float64 // mean only
 	kept []float32 // first and last
 }
 
-// poolRank is no pooling: the model itself makes the one number.
+// poolRank: the model itself makes the one number.
 const poolRank = "rank"
 
 func newPool(how string) (pool, error) {
@@ -21,7 +21,7 @@ func newPool(how string) (pool, error) {
 	return pool{}, fmt.Errorf("pooling %q is unknown: want mean, last, first or rank", how)
 }
 
-// add adds hidden states [tokens, dim]. It sums token by token, so that the result does not depend on the pieces.
+// add takes hidden states [tokens, dim], and sums one by one: no result depends on the pieces.
 func (p *pool) add(hidden []float32, dim int) {
 	for len(hidden) >= dim {
 		row := hidden[:dim]

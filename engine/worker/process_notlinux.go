@@ -4,5 +4,5 @@ package worker
 
 import "syscall"
 
-// dieWithParent does nothing here: the process ends when its connection does.
+// dieWithParent does nothing: the process ends when its connection does.
 func dieWithParent() *syscall.SysProcAttr { return nil }

@@ -11,7 +11,7 @@ import (
 
 var errNoProcess = errors.New("worker processes need Unix sockets: run the worker in the engine's process")
 
-// Process says how a worker's process would be started.
+// Process configures a worker's process.
 type Process struct {
 	Command []string
 	Env     []string
@@ -19,8 +19,8 @@ type Process struct {
 	Log     *slog.Logger
 }
 
-// Launch fails: there are no worker processes on this system.
+// Launch fails on this system.
 func (p Process) Launch(context.Context) (Running, error) { return nil, errNoProcess }
 
-// Main fails: there are no worker processes on this system.
+// Main fails on this system.
 func Main(context.Context, Builder) error { return errNoProcess }

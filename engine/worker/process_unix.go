@@ -20,15 +20,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process configures a worker's process. Zero fields get the defaults.
+// Process configures a worker's process.
 type Process struct {
-	// Command is the program and its arguments; default this program as "engine worker".
+	// Command is a program and its arguments; nil: this program as "engine worker".
 	Command []string
-	// Env is the environment; default this process's.
+	// Env is the environment; nil: this process's.
 	Env []string
-	// Files are passed to the process as file descriptors from 4 on.
+	// Files become file descriptors from 4 on.
 	Files []*os.File
-	// Log gets the process's standard error, line by line; nil discards it.
+	// Log gets the standard error, line by line; it may be nil.
 	Log *slog.Logger
 }
 
@@ -51,7 +51,7 @@ func (p Process) Launch(ctx context.Context) (Running, error) {
 		return nil, errors.Join(fmt.Errorf("make a pipe: %w", err), here.Close())
 	}
 	defer pipe.Close()
-	cmd := exec.Command(p.Command[0], p.Command[1:]...) // the caller's own program
+	cmd := exec.Command(p.Command[0], p.Command[1:]...)
 	cmd.Env, cmd.Stderr = p.Env, pipe
 	cmd.ExtraFiles = append([]*os.File{there}, p.Files...)
 	cmd.SysProcAttr = dieWithParent()
@@ -63,9 +63,8 @@ func (p Process) Launch(ctx context.Context) (Running, error) {
 	return r, nil
 }
 
-// socketPair returns two connected stream sockets: one for this process, one to pass on.
 func socketPair() (here net.Conn, there *os.File, err error) {
-	syscall.ForkLock.RLock() // no other process may be started meanwhile: it would inherit them and keep the connection open
+	syscall.ForkLock.RLock() // or a process started meanwhile inherits both and keeps the connection open
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err == nil {
 		unix.CloseOnExec(fds[0])
@@ -85,36 +84,33 @@ func socketPair() (here net.Conn, there *os.File, err error) {
 	return here, there, nil
 }
 
-// listen logs the process's output until it ends.
 func (p Process) listen(pid int, words *os.File) {
 	defer words.Close()
 	if p.Log == nil {
-		_, _ = io.Copy(io.Discard, words) // it ends with the process
+		_, _ = io.Copy(io.Discard, words)
 		return
 	}
 	lines := bufio.NewScanner(words)
 	for lines.Scan() {
 		p.Log.Info("worker output", "pid", pid, "line", lines.Text())
 	}
-	_, _ = io.Copy(io.Discard, words) // after a line that is too long
+	_, _ = io.Copy(io.Discard, words) // after a long line
 }
 
-// process is a worker in its own process.
 type process struct {
 	Conn
 	cmd  *exec.Cmd
-	done chan struct{} // closed by keep, with err set
+	done chan struct{} // closed with err set
 	err  error
 	once sync.Once
 }
 
-// start starts the process on a thread that lives as long as the process: Linux treats the end of that thread as the
-// parent's death.
+// start uses a thread that lives as long as the process: Linux takes that thread's end for the parent's death.
 func (r *process) start(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	started := make(chan error) // keep sends once
+	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -131,7 +127,7 @@ func (r *process) start(ctx context.Context) error {
 func (r *process) Kill() {
 	r.once.Do(func() {
 		r.Close()
-		_ = r.cmd.Process.Kill() // it may have ended by itself
+		_ = r.cmd.Process.Kill()
 	})
 }
 
@@ -142,8 +138,8 @@ func (r *process) Wait() error {
 
 func (r *process) PIDs() []int { return []int{r.cmd.Process.Pid} }
 
-// Main runs the worker's process: it serves the connection that the engine passed as file descriptor 3, until it ends.
-// It ignores signals for the terminal's whole process group: the engine decides about them.
+// Main serves the connection in file descriptor 3 until it ends. It ignores signals for the terminal's process group,
+// which are the engine's.
 func Main(ctx context.Context, build Builder) error {
 	signal.Ignore(os.Interrupt, unix.SIGTERM, unix.SIGHUP)
 	f := os.NewFile(3, "engine")

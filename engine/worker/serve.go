@@ -15,29 +15,28 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// Builder opens what a [wire.Load] asks for. The caller closes it.
+// Builder opens what a [Load] asks for. The caller closes it.
 type Builder struct {
 	Model   func(ctx context.Context, l Load) (infer.Inferencer, error)
 	Adapter func(path string, c model.Config) (*lora.Adapter, error)
 }
 
-// batches is the most decoded batches: one computes, the others wait.
+// One computes, the others wait.
 const batches = 4
 
-// task is a batch or an op, sent from the reader to the loop.
 type task struct {
 	batch   *Batch
 	op      Op
-	adapter *lora.Adapter // for OpLoadAdapter
+	adapter *lora.Adapter
 }
 
-// server is the worker's end of a connection. The loop owns all fields without a named owner.
+// The loop owns a server's fields.
 type server struct {
 	conn  Conn
 	build Builder
 	hello Hello       // the engine's
-	todo  chan task   // the reader and its helpers send, the loop receives; unbuffered: free bounds the batches
-	free  chan *Batch // decoded batches to reuse; the loop sends, the reader receives
+	todo  chan task   // the reader and its helpers send; free bounds the batches
+	free  chan *Batch // to reuse: the loop sends, the reader receives
 
 	inf   infer.Inferencer // nil before load
 	table table
@@ -45,8 +44,8 @@ type server struct {
 	frame []byte
 }
 
-// Serve runs a worker: it answers requests on conn until the peer closes it or ctx ends, and then returns nil. It
-// fails if the peer violates the protocol. It closes conn.
+// Serve runs a worker until the peer closes conn or ctx ends, and returns nil. It fails if the peer violates the
+// protocol. It closes conn.
 func Serve(ctx context.Context, conn Conn, build Builder) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &server{conn: conn, build: build, todo: make(chan task), free: make(chan *Batch, batches), table: table{}}
@@ -79,7 +78,6 @@ func Serve(ctx context.Context, conn Conn, build Builder) error {
 	return errors.Join(err, read)
 }
 
-// greet exchanges hellos.
 func (s *server) greet() error {
 	if err := SendJSON(s.conn, KindHello, Hello{Protocol: Protocol, PID: os.Getpid()}); err != nil {
 		return err
@@ -88,8 +86,8 @@ func (s *server) greet() error {
 	if err != nil {
 		return fmt.Errorf("wait for the engine's hello: %w", err)
 	}
-	if err := DecodeJSON(payload, &s.hello); kind != KindHello || err != nil {
-		return fmt.Errorf("the engine's first frame is of kind %d, no hello: %w", kind, err)
+	if kind != KindHello || DecodeJSON(payload, &s.hello) != nil {
+		return fmt.Errorf("the engine's first frame, of kind %d, is no hello", kind)
 	}
 	if s.hello.Protocol != Protocol {
 		return fmt.Errorf("the engine's protocol version is %d, this worker's is %d: use the same version for both", s.hello.Protocol, Protocol)
@@ -97,7 +95,7 @@ func (s *server) greet() error {
 	return nil
 }
 
-// read forwards received frames to the loop. When it ends, the worker ends.
+// read's end is the worker's.
 func (s *server) read(ctx context.Context) error {
 	for {
 		kind, payload, err := s.conn.Receive()
@@ -139,7 +137,6 @@ func (s *server) pass(ctx context.Context, t task) bool {
 	}
 }
 
-// beat sends heartbeats.
 func (s *server) beat(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -155,7 +152,7 @@ func (s *server) beat(ctx context.Context, every time.Duration) {
 	}
 }
 
-// loop runs one task after another. Slow work that does not need the device runs in helpers.
+// loop leaves work without the device to helpers.
 func (s *server) loop(ctx context.Context, helpers *sync.WaitGroup) error {
 	for {
 		var t task
@@ -208,7 +205,7 @@ func (s *server) perform(ctx context.Context, t task, r *Reply) (err error) {
 	case OpSleep:
 		clear(s.table)
 		err := s.sleep(t.op.Level, t.op.Keep)
-		debug.FreeOSMemory() // including what loading left behind
+		debug.FreeOSMemory() // also of loading
 		return err
 	case OpWake:
 		clear(s.table)
@@ -255,7 +252,7 @@ func (s *server) load(ctx context.Context, l *Load) (*Info, error) {
 	return &info, nil
 }
 
-// Describe describes a loaded model.
+// Describe is for a loaded model.
 func Describe(inf infer.Inferencer) Info {
 	count, size := inf.Blocks()
 	info := Info{Model: inf.Config(), Blocks: count, BlockSize: size}
@@ -265,11 +262,10 @@ func Describe(inf infer.Inferencer) Info {
 	return info
 }
 
-// readAdapter reads an adapter's file and gives it to the loop.
 func (s *server) readAdapter(ctx context.Context, t task, shape model.Config) {
 	var err error
 	if t.adapter, err = s.build.Adapter(t.op.Adapter.Path, shape); err != nil {
-		_ = SendJSON(s.conn, KindReply, Reply{ID: t.op.ID, Error: err.Error()}) // the reader notices a closed connection
+		_ = SendJSON(s.conn, KindReply, Reply{ID: t.op.ID, Error: err.Error()})
 		return
 	}
 	s.pass(ctx, t)

@@ -13,7 +13,6 @@ import (
 
 type table map[uint64]*sequence
 
-// state returns the lowest number of a state that no sequence has.
 func (t table) state() (n int32) {
 	used := make([]bool, len(t)+1)
 	for _, q := range t {
@@ -24,37 +23,34 @@ func (t table) state() (n int32) {
 	return int32(slices.Index(used, false))
 }
 
-// sequence is the worker's state of one sequence.
 type sequence struct {
-	tokens  []int32 // the prompt's, then the generated ones
+	tokens  []int32 // prompt and generated
 	prompt  int
 	blocks  []int32
 	spec    Spec
-	sampler *sample.Sampler // nil for an embedding
+	sampler *sample.Sampler // nil for a vector
 	pool    pool
-	state   int32  // its number for the model
-	step    uint64 // the last batch with an item of this sequence
+	state   int32  // number for the model
+	step    uint64 // last with an item
 }
 
-// step is the memory of one step, reused by the next. Entries of copies and batch.Items belong to the share of the
-// same index.
+// step is reused. copies and batch.Items have the indices of shares.
 type step struct {
 	batch   infer.Batch
-	shares  []share // the sequences to compute
+	shares  []share // to compute
 	out     Output
-	choices []sample.Choice // backs the tokens of out
+	choices []sample.Choice // backs out's tokens
 	shared  bool            // other processes read the logits too
-	copies  [][]float32     // of each share's logits, if they are shared, because a sampler writes to its logits
+	copies  [][]float32     // of logits, since a sampler writes to its own
 }
 
-// share is one sequence's part of the current step.
 type share struct {
 	item *Item
 	seq  *sequence
-	out  int // index in step.out.Items, -1 without one
+	out  int // index in step.out.Items, or -1
 }
 
-// compute runs a batch. It does not fail: errors are in the output.
+// compute's errors are in the output.
 func (s *server) compute(ctx context.Context, b *Batch) *Output {
 	began := time.Now()
 	st := &s.step
@@ -81,7 +77,6 @@ func (s *server) compute(ctx context.Context, b *Batch) *Output {
 	return &st.out
 }
 
-// prepare turns a batch into tokens, positions and blocks.
 func (s *server) prepare(b *Batch) {
 	st := &s.step
 	st.shares = st.shares[:0]
@@ -109,14 +104,14 @@ func (s *server) prepare(b *Batch) {
 			continue
 		}
 		known := it.Pos + it.Count - len(it.Draft)
-		if s.inf.Config().Encoder { // the last item of a sequence brings it as a whole
+		if s.inf.Config().Encoder { // the last item of a sequence brings it whole
 			if it.Pool {
 				st.shares = append(st.shares, share{item: it, seq: q, out: out})
 				st.batch.Items = append(st.batch.Items, infer.Item{Tokens: q.tokens[:known], Blocks: q.blocks, Want: q.want(it)})
 			}
 			continue
 		}
-		// The drafts are after the last token only while they are computed.
+		// Drafts are after the last token only while they are computed.
 		tokens := append(q.tokens[:known:cap(q.tokens)], it.Draft...)
 		if len(it.Draft) == 0 {
 			tokens = q.tokens[:known]
@@ -128,7 +123,6 @@ func (s *server) prepare(b *Batch) {
 	}
 }
 
-// take updates a sequence from its item, and begins it if needed.
 func (t table) take(it *Item, step uint64, vocab int) (*sequence, error) {
 	q := t[it.ID]
 	if q != nil && q.step == step && step > 0 {
@@ -178,7 +172,6 @@ func newSequence(it *Item, vocab int) (*sequence, error) {
 	return q, nil
 }
 
-// want returns the output of Forward that an item needs.
 func (q *sequence) want(it *Item) infer.Want {
 	switch {
 	case q.spec.Pool == poolRank:
@@ -193,11 +186,10 @@ func (q *sequence) want(it *Item) infer.Want {
 	return infer.None
 }
 
-// maxLogits is the most logits of one Forward, besides one row per sequence: 64 MiB.
+// maxLogits bounds one Forward, besides one row per sequence: 64 MiB.
 const maxLogits = 16 << 20
 
-// scored returns the most logits of scored prompts in one Forward. Processes that share a model have less room, most
-// of it for decoding sequences.
+// Ranks have less room in scored, most of it for decoding.
 func (st *step) scored(vocab int) int {
 	if st.shared {
 		return min(maxLogits, cpu.SharedLogits/4*vocab)
@@ -205,8 +197,7 @@ func (st *step) scored(vocab int) int {
 	return maxLogits
 }
 
-// scoreAhead computes the parts of scored prompts that are too large for one Forward. Results do not depend on where a
-// prompt is cut.
+// scoreAhead computes what is too large for one Forward. No result depends on where a prompt is cut.
 func (s *server) scoreAhead(ctx context.Context) error {
 	st := &s.step
 	vocab := s.inf.Config().Vocab
@@ -247,7 +238,7 @@ func (s *server) scoreAhead(ctx context.Context) error {
 	return nil
 }
 
-// score adds the scores of the prompt tokens after the item's positions.
+// score is for the tokens after the item's positions.
 func (s *server) score(sh *share, it *infer.Item, logits []float32) {
 	out := &s.step.out.Items[sh.out]
 	vocab := s.inf.Config().Vocab
@@ -263,7 +254,6 @@ func (s *server) score(sh *share, it *infer.Item, logits []float32) {
 	}
 }
 
-// finish makes the output from the result of Forward.
 func (s *server) finish(r infer.Result) {
 	st := &s.step
 	st.room()
@@ -292,7 +282,6 @@ func (s *server) finish(r infer.Result) {
 	})
 }
 
-// room reserves memory for the tokens of each output.
 func (st *step) room() {
 	n := 0
 	for i := range st.shares {
@@ -316,7 +305,7 @@ func (st *step) room() {
 	}
 }
 
-// own returns logits that the caller may change: a copy if they are shared.
+// own's result may be changed.
 func (st *step) own(i int, logits []float32) []float32 {
 	if !st.shared {
 		return logits
@@ -325,7 +314,6 @@ func (st *step) own(i int, logits []float32) []float32 {
 	return st.copies[i]
 }
 
-// chosen returns how many sequences get a token or scores.
 func (st *step) chosen() (n int) {
 	for i := range st.shares {
 		if st.shares[i].item.Sample || st.shares[i].item.Score {
@@ -335,7 +323,7 @@ func (st *step) chosen() (n int) {
 	return n
 }
 
-// sample chooses the token after each row of logits, until one differs from the draft.
+// sample chooses a token after each row of logits, until one differs from the draft.
 func (q *sequence) sample(it *Item, rows []float32, vocab int, out *Out) {
 	out.Logprobs = q.spec.Logprobs
 	for j := range len(it.Draft) + 1 {

@@ -13,28 +13,23 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// Config configures how a worker is started and replaced. Zero fields get the defaults.
+// Config configures how a worker is started and replaced.
 type Config struct {
-	// Launch starts a worker; required.
 	Launch Launch
-	// Load is the model that the worker loads.
-	Load Load
-	// Depth is the most batches sent ahead of their outputs; default 2.
+	Load   Load
+	// Depth is the most batches ahead of outputs; 0: 2.
 	Depth int
-	// Heartbeat is the heartbeat interval. A worker without a heartbeat for ten intervals is replaced. 0 disables
-	// heartbeats.
+	// A worker without a Heartbeat for ten intervals is replaced. 0: none.
 	Heartbeat time.Duration
-	// StepLimit is the longest time that a step may take; default 15 minutes.
+	// StepLimit is per step; 0: 15 minutes.
 	StepLimit time.Duration
-	// Discard ends the worker in a sleep of level 2; otherwise the worker sleeps at that level.
+	// Discard ends the worker in a sleep of level 2.
 	Discard bool
-	// Adapter, if not nil, converts an adapter into the form that the worker is given; done is called after the
-	// worker's answer.
+	// Adapter, if not nil, converts an adapter; done is called after the worker's answer.
 	Adapter func(a Adapter, c model.Config) (given Adapter, done func(), err error)
-	// Backoff is the wait before the second attempt to replace a worker; it doubles with each further attempt, up to a
-	// factor of 100. Default 100 ms.
+	// Backoff is the wait after a failed attempt to replace a worker; it doubles up to a factor of 100. 0: 100 ms.
 	Backoff time.Duration
-	// Log gets worker starts and ends; nil discards them.
+	// Log may be nil.
 	Log *slog.Logger
 }
 
@@ -54,47 +49,45 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Event is something that happened to a worker. One field is set.
+// Event has one field set.
 type Event struct {
-	// Output is the output of a step, in the order of the batches. Return it with [Supervisor.Release].
+	// Output comes in the order of the batches. Return it with [Supervisor.Release].
 	Output *Output
-	// Lost is the reason why the worker ended. Its state is lost, and the queued batches get no output. Do not queue
-	// more before Up.
+	// Lost is why the worker ended. Queued batches get no output. Queue no more before Up.
 	Lost error
-	// Failed is why an attempt to replace the worker failed. More attempts follow.
+	// Failed is why it was not replaced. More attempts follow.
 	Failed error
-	// Up: a new worker is ready, with no sequences and an empty cache.
+	// Up: a new worker is ready, without sequences or cache.
 	Up bool
 }
 
-// ErrDown is returned by operations while there is no worker.
+// ErrDown means that there is no worker.
 var ErrDown = errors.New("the worker is gone and not replaced yet: try again later")
 
-// Supervisor keeps a worker running. Its methods are safe for many goroutines, except that one goroutine queues
-// batches.
+// Supervisor keeps a worker running. It is safe for many goroutines, but one queues batches.
 type Supervisor struct {
 	cfg    Config
-	events chan Event // this package's goroutines send, the engine receives; never closed
+	events chan Event // the worker's goroutines send; never closed
 	frame  []byte     // owned by the goroutine that queues
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	others sync.WaitGroup
 
-	// link is the worker, nil while there is none. It is written with mu held. Callers that must not wait for a
-	// worker's start read it without mu.
+	// link is nil while there is no worker. It is written with mu held, and read without by those that must not wait
+	// for a start.
 	link atomic.Pointer[link]
 
 	mu       sync.Mutex // held while a worker starts
 	info     Info
-	level    int // requested sleep level
+	level    int // of sleep, as requested
 	adapters []Adapter
 	closed   bool
 
 	restarts atomic.Int64
 }
 
-// New returns a supervisor. Nothing runs before Start.
+// New runs nothing before Start.
 func New(cfg Config) *Supervisor {
 	cfg = cfg.withDefaults()
 	s := &Supervisor{cfg: cfg, events: make(chan Event, 2*cfg.Depth+8)}
@@ -102,8 +95,8 @@ func New(cfg Config) *Supervisor {
 	return s
 }
 
-// Start starts the first worker and blocks until it has loaded the model. After an error nothing runs. If a worker
-// runs already, Start only returns its info.
+// Start blocks until the first worker has loaded the model. After an error nothing runs. If a worker runs, it returns
+// its info.
 func (s *Supervisor) Start(ctx context.Context) (Info, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,16 +110,16 @@ func (s *Supervisor) Start(ctx context.Context) (Info, error) {
 	return s.info, err
 }
 
-// Events returns the channel of events. The receiver must keep receiving while it queues batches.
+// Events must be received from while batches are queued.
 func (s *Supervisor) Events() <-chan Event { return s.events }
 
-// Depth returns the most batches that may be queued ahead of their outputs.
+// Depth is the most batches ahead of outputs.
 func (s *Supervisor) Depth() int { return s.cfg.Depth }
 
-// Release returns an output to the pool.
+// Release returns an output to its pool.
 func (s *Supervisor) Release(o *Output) { outputs.Put(o) }
 
-// up starts a worker, loads the model and begins to forward the worker's events. mu must be held.
+// up starts a worker. mu must be held.
 func (s *Supervisor) up(ctx context.Context) error {
 	began := time.Now()
 	ctx, cancel := context.WithCancel(ctx)
@@ -151,7 +144,7 @@ func (s *Supervisor) up(ctx context.Context) error {
 	return nil
 }
 
-// prepare loads the model and the adapters. mu must be held.
+// mu must be held.
 func (s *Supervisor) prepare(ctx context.Context, l *link) error {
 	r, err := l.control(ctx, Op{Verb: OpLoad, Load: &s.cfg.Load})
 	if err != nil {
@@ -180,8 +173,7 @@ func (s *Supervisor) emit(e Event) {
 	}
 }
 
-// follow receives from a worker until it ends, and replaces it. It sends events with mu held, so that they are in
-// order.
+// follow receives until the worker ends, and replaces it. It sends events with mu held: they are in order.
 func (s *Supervisor) follow(l *link) {
 	err := l.receive()
 	s.mu.Lock()
@@ -202,7 +194,6 @@ func (s *Supervisor) follow(l *link) {
 	}
 }
 
-// replace starts workers until one runs, or none is needed.
 func (s *Supervisor) replace() {
 	wait := s.cfg.Backoff
 	for {
@@ -233,8 +224,8 @@ func (s *Supervisor) replace() {
 	}
 }
 
-// Queue sends a batch to the worker and keeps no reference to it. It may block until the worker reads. Without a
-// worker it does nothing: [Event.Lost] is on its way.
+// Queue keeps no reference to the batch. It may block until the worker reads. Without a worker it does nothing:
+// [Event.Lost] is on its way.
 func (s *Supervisor) Queue(b *Batch) {
 	l := s.link.Load()
 	if l == nil {
@@ -244,7 +235,7 @@ func (s *Supervisor) Queue(b *Batch) {
 	l.queue(b.Step, s.frame)
 }
 
-// Fail ends a worker that sent an invalid answer. It is replaced.
+// Fail ends a worker after an invalid answer. It is replaced.
 func (s *Supervisor) Fail(err error) {
 	if l := s.link.Load(); l != nil {
 		l.fail(err)
@@ -259,8 +250,8 @@ func (s *Supervisor) control(ctx context.Context, op Op) (Reply, error) {
 	return l.control(ctx, op)
 }
 
-// Sleep frees the model's memory at level 1 or 2. No batch may be queued. Level 1 keeps the contents of the given
-// blocks, if the worker can. If Sleep fails the worker is awake.
+// Sleep frees the model's memory. No batch may be queued. Level 1 keeps blocks, if the worker can. If Sleep fails the
+// worker is awake.
 func (s *Supervisor) Sleep(ctx context.Context, level int, keep ...int32) error {
 	s.mu.Lock()
 	l, before := s.link.Load(), s.level
@@ -274,7 +265,7 @@ func (s *Supervisor) Sleep(ctx context.Context, level int, keep ...int32) error 
 	}
 	s.mu.Unlock()
 	if l == nil {
-		return nil // no worker, no memory to free
+		return nil // no memory to free
 	}
 	_, err := l.control(ctx, Op{Verb: OpSleep, Level: level, Keep: keep})
 	if err != nil && !l.isOver() { // else the worker and its memory are gone
@@ -286,8 +277,8 @@ func (s *Supervisor) Sleep(ctx context.Context, level int, keep ...int32) error 
 	return nil
 }
 
-// Wake makes the worker ready; it then knows no sequences. kept reports whether the same worker woke, with the blocks
-// that it was told to keep. If Wake fails the worker still sleeps, and nothing is kept.
+// Wake makes the worker ready, without sequences. kept: the kept blocks are there. If it fails the worker sleeps, and
+// nothing is kept.
 func (s *Supervisor) Wake(ctx context.Context) (kept bool, err error) {
 	l := s.link.Load()
 	if l != nil {
@@ -310,7 +301,7 @@ func (s *Supervisor) Wake(ctx context.Context) (kept bool, err error) {
 	return kept, nil
 }
 
-// SaveBlocks makes the worker write cache blocks to an existing file, and returns their checksums.
+// SaveBlocks writes cache blocks to an existing file, and returns their checksums.
 func (s *Supervisor) SaveBlocks(ctx context.Context, f File) ([]uint64, error) {
 	r, err := s.control(ctx, Op{Verb: OpSaveBlocks, File: &f})
 	if err == nil && len(r.Sums) != len(f.Blocks) {
@@ -319,13 +310,13 @@ func (s *Supervisor) SaveBlocks(ctx context.Context, f File) ([]uint64, error) {
 	return r.Sums, err
 }
 
-// LoadBlocks makes the worker read cache blocks from a file. If it fails their contents are undefined.
+// LoadBlocks reads cache blocks. If it fails their contents are undefined.
 func (s *Supervisor) LoadBlocks(ctx context.Context, f File) error {
 	_, err := s.control(ctx, Op{Verb: OpLoadBlocks, File: &f})
 	return err
 }
 
-// LoadAdapter loads an adapter into the worker, and into every replacement.
+// LoadAdapter loads an adapter, also into every replacement. If ctx ends it still waits for the worker, and unloads.
 func (s *Supervisor) LoadAdapter(ctx context.Context, a Adapter) error {
 	l := s.link.Load()
 	if l == nil {
@@ -334,16 +325,24 @@ func (s *Supervisor) LoadAdapter(ctx context.Context, a Adapter) error {
 	s.mu.Lock()
 	shape := s.info.Model
 	s.mu.Unlock()
-	if err := s.give(ctx, l, a, shape); err != nil {
+	// A worker that has the op runs it even if nobody waits.
+	if err := s.give(context.WithoutCancel(ctx), l, a, shape); err != nil {
 		return err
 	}
+	if ctx.Err() != nil {
+		_, err := l.control(context.WithoutCancel(ctx), Op{Verb: OpUnloadAdapter, Adapter: &Adapter{ID: a.ID}})
+		return errors.Join(context.Cause(ctx), err)
+	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := s.link.Load(); now != nil && now != l { // its successor has started without the adapter
+		return ErrDown
+	}
 	s.adapters = append(s.adapters, a)
-	s.mu.Unlock()
 	return nil
 }
 
-// UnloadAdapter unloads an adapter. Without a worker it only keeps the adapter from the next one.
+// UnloadAdapter needs no worker.
 func (s *Supervisor) UnloadAdapter(ctx context.Context, id int32) error {
 	s.mu.Lock()
 	s.adapters = slices.DeleteFunc(s.adapters, func(a Adapter) bool { return a.ID == id })
@@ -355,7 +354,7 @@ func (s *Supervisor) UnloadAdapter(ctx context.Context, id int32) error {
 	return err
 }
 
-// Memory returns the bytes of memory that the model takes; 0 without a worker.
+// Memory returns the model's bytes; 0 without a worker.
 func (s *Supervisor) Memory(ctx context.Context) (int64, error) {
 	r, err := s.control(ctx, Op{Verb: OpStats})
 	if errors.Is(err, ErrDown) {
@@ -367,7 +366,7 @@ func (s *Supervisor) Memory(ctx context.Context) (int64, error) {
 // Restarts returns the number of attempts to replace a worker.
 func (s *Supervisor) Restarts() int { return int(s.restarts.Load()) }
 
-// PIDs returns the worker's process IDs; none if it runs in this process or is gone.
+// PIDs returns none if the worker runs in this process or is gone.
 func (s *Supervisor) PIDs() []int {
 	l := s.link.Load()
 	if l == nil {
@@ -376,7 +375,7 @@ func (s *Supervisor) PIDs() []int {
 	return l.PIDs()
 }
 
-// Close ends the worker and blocks until all goroutines have ended. It may be called twice.
+// Close blocks until all goroutines have ended. It may be called twice.
 func (s *Supervisor) Close() error {
 	s.cancel()
 	s.mu.Lock()

@@ -1,11 +1,9 @@
-// The files wire_* are the protocol between the engine and its workers: the meaning of the bytes, and nothing of what the two
-// sides do with them. This comment is the whole protocol, so that a worker can be written in any language. The files in
-// testdata/ hold frames with their meaning; the tests of every implementation read them.
+// The files wire_* are the protocol between the engine and its workers. This comment is all of it, for workers in other
+// languages; testdata/ has frames with their meaning.
 //
 // # Frames
 //
-// Both directions of a byte stream (a Unix socket pair: the worker's end is file
-// descriptor 3) carry frames:
+// Both directions of a byte stream (a Unix socket pair: the worker's end is file descriptor 3) carry frames:
 //
 //	u32 little endian   length n of the rest, 1 to 2²⁸
 //	u8                  kind
@@ -21,21 +19,20 @@
 //
 // # The life of a worker
 //
-//  1. Both sides send hello. A side closes the connection if the other's protocol number differs from its own.
-//  2. The engine sends the op load; the reply holds the model's shape and the cache's geometry.
-//  3. The engine sends batches, at most as many ahead as it says in hello (depth). The worker
-//     computes them in order and answers each with one output with the same step number,
-//     in order. Ops are done in their place between the batches; the model is idle then.
-//  4. Every heartbeat_ms of hello the worker sends a heartbeat, also while it computes. 0: none.
+//  1. Both sides send hello, and close the connection if the protocol numbers differ.
+//  2. The engine sends the op load; the reply has the model's shape and the cache's geometry.
+//  3. The engine sends batches, at most depth (of hello) ahead. The worker computes them in
+//     order and answers each with an output of the same step number. Ops are done in their
+//     place between the batches.
+//  4. Every heartbeat_ms (of hello; 0: none) the worker sends a heartbeat, also while it computes.
 //  5. At end of file the worker exits.
 //
 // # State of a worker
 //
-// The worker keeps for every sequence, by its id: the tokens (of the prompt and generated), the number of tokens in the
-// prompt, the list of cache blocks, and the Spec. A batch only says what is new. A sequence's first item (begin) carries
-// everything; a begin for a known id replaces that sequence. An item computes the tokens at positions pos to pos+count-1
-// of the sequence. If the engine did not know the last of them, it is the one that the worker chose in an earlier step.
-// The worker appends the token that it chooses.
+// The worker keeps for every sequence, by its id: its tokens, the number of them in the prompt, its cache blocks, and
+// its Spec. A batch says what is new. A sequence's first item (begin) has everything, and replaces a sequence of that
+// id. An item computes the tokens at positions pos to pos+count-1. If the engine did not know the last one, the worker
+// chose and appended it in an earlier step.
 //
 // # Numbers
 //
@@ -68,15 +65,13 @@
 //	        k = w: w words, little endian; bit t%64 of word t/64 allows token t
 //	        k < w: k times a uvarint gap and a word; gap words before it are zero; the rest is zero
 //
-// Sample: choose a token after the last position. Score: report the log probability of
-// each prompt token from pos+1 to pos+count, where the prompt has one. Pool: the prompt ends with this item,
-// report its vector. A sequence whose Spec asks for a vector is computed from position 0 without gaps.
+// Sample: choose a token after the last position. Score: report the log probability of each prompt token from pos+1 to
+// pos+count. Pool: the prompt ends here, report its vector. A sequence whose Spec asks for a vector is computed from
+// position 0 without gaps.
 //
-// Guesses are the last of the count tokens; they are not part of the sequence yet. The worker
-// chooses a token after each position from the one before the first guess on, as if
-// one by one, and stops after the first token that differs from the guess at its place.
-// All chosen tokens are appended and reported: one more than the number of correct guesses.
-// A mask holds for the first token chosen; the engine sends no guesses with a mask.
+// Guesses are the last of the count tokens, not yet part of the sequence. The worker chooses a token after each
+// position from before the first guess on, and stops after the first one that differs from its guess. All chosen tokens
+// are appended and reported. A mask holds for the first one; with a mask there are no guesses.
 //
 // # Output
 //
@@ -101,6 +96,6 @@
 //
 // # Errors
 //
-// A decoder refuses frames that do not fit these rules, and never takes more memory than a small
-// multiple of the frame. Either side closes the connection when it receives such a frame.
+// A decoder refuses frames that do not fit these rules, and takes no more memory than a small multiple of the frame.
+// The side that receives such a frame closes the connection.
 package worker

@@ -8,12 +8,11 @@ import (
 	"slices"
 )
 
-// Limits of a batch; a decoder refuses more.
 const (
 	MaxItems     = 1 << 16 // sequences in a batch
 	MaxPositions = 1 << 24 // of a sequence
-	maxMask      = 1 << 16 // words of a mask
-	maxMaskWords = 1 << 22 // in all masks of a batch
+	maxMask      = 1 << 16 // words
+	maxMaskWords = 1 << 22 // words in all masks of a batch
 )
 
 // Batch is one step.
@@ -23,7 +22,6 @@ type Batch struct {
 	Copies []Copy   `json:"copies,omitempty"`
 	Items  []Item   `json:"items,omitempty"`
 
-	// The memory of a decoded batch's slices.
 	ints  []int32
 	words []uint64
 	bytes []byte
@@ -35,23 +33,23 @@ type Copy struct {
 	To   int32 `json:"to"`
 }
 
-// Item is one sequence's share of a step: the tokens at positions Pos to Pos+Count-1.
+// Item computes a sequence's tokens at positions Pos to Pos+Count-1.
 type Item struct {
 	ID     uint64  `json:"id"`
 	Pos    int     `json:"pos"`
 	Count  int     `json:"count"`
-	Blocks []int32 `json:"blocks,omitempty"` // to append to the sequence's
+	Blocks []int32 `json:"blocks,omitempty"` // to append
 	Sample bool    `json:"sample,omitempty"`
 	Score  bool    `json:"score,omitempty"`
 	Pool   bool    `json:"pool,omitempty"`
-	// Begin starts the sequence, or replaces the one with this ID. The next three fields are its tokens and [Spec].
+	// Begin starts the sequence, or replaces the one of this ID, with the next three fields.
 	Begin  bool            `json:"begin,omitempty"`
-	Prompt int             `json:"prompt,omitempty"` // the number of Tokens in the prompt
+	Prompt int             `json:"prompt,omitempty"` // in Tokens
 	Tokens []int32         `json:"tokens,omitempty"`
 	Spec   json.RawMessage `json:"spec,omitempty"`
-	// Draft holds guesses: the last len(Draft) of the Count tokens.
+	// Draft holds guesses, the last of the Count tokens.
 	Draft []int32 `json:"draft,omitempty"`
-	// Mask, if not empty, holds the tokens that may be chosen.
+	// Mask has the tokens that may be chosen; nil: all.
 	Mask []uint64 `json:"mask,omitempty"`
 }
 
@@ -94,7 +92,7 @@ func (it *Item) flags() (f byte) {
 	return f
 }
 
-// AppendBatch appends the payload of a batch to dst.
+// AppendBatch appends a batch's payload.
 func AppendBatch(dst []byte, b *Batch) []byte {
 	dst = binary.AppendUvarint(dst, b.Step)
 	dst = binary.AppendUvarint(dst, uint64(len(b.Ends)))
@@ -145,7 +143,6 @@ func appendItem(dst []byte, it *Item) []byte {
 	return dst
 }
 
-// appendID appends the difference to the last id.
 func appendID(dst []byte, id uint64, last *uint64) []byte {
 	d := int64(id - *last)
 	*last = id
@@ -168,7 +165,7 @@ func appendText[T ~string | ~[]byte](dst []byte, s T) []byte {
 	return append(dst, s...)
 }
 
-// appendMask writes all words, or only those that are not zero if that is shorter.
+// appendMask leaves out zeros if that is shorter.
 func appendMask(dst []byte, mask []uint64) []byte {
 	filled := 0
 	for _, w := range mask {
@@ -198,8 +195,7 @@ func appendMask(dst []byte, mask []uint64) []byte {
 	return dst
 }
 
-// DecodeBatch reads a payload into b, whose memory it uses again. b keeps nothing of
-// payload.
+// DecodeBatch reuses b's memory. b keeps nothing of payload.
 func DecodeBatch(payload []byte, b *Batch) error {
 	r := reader{b: payload}
 	b.ints, b.words, b.bytes = b.ints[:0], b.words[:0], b.bytes[:0]
@@ -270,7 +266,6 @@ func (b *Batch) readItem(r *reader, it *Item) {
 	}
 }
 
-// check refuses an item that contradicts itself.
 func (it *Item) check(flags byte) error {
 	switch {
 	case it.Count < 1 || flags&flagMany != 0 && it.Count == 1:

@@ -10,16 +10,15 @@ import (
 	"syscall"
 )
 
-// Protocol is the number that both hellos must have.
+// Protocol must be in both hellos.
 const Protocol = 1
 
-// MaxFrame is the longest frame, in bytes after the length.
+// MaxFrame is in bytes after the length.
 const MaxFrame = 1 << 28
 
 // Kind says what a frame's payload is.
 type Kind byte
 
-// Kinds.
 const (
 	KindHello Kind = 1 + iota
 	KindBatch
@@ -29,19 +28,17 @@ const (
 	KindHeartbeat
 )
 
-// A Conn carries frames between an engine and a worker. One goroutine may
-// receive while others send and close.
+// A Conn carries frames. One goroutine may receive while others send and close.
 type Conn interface {
-	// Send sends a frame. It may wait for the other side to read, and does not keep payload.
+	// Send may wait for the other side to read. It does not keep payload.
 	Send(kind Kind, payload []byte) error
-	// Receive waits for the next frame. The payload is valid until the next call. After the
-	// other side closed it fails with io.EOF.
+	// Receive's payload is valid until the next call. After the other side closed it fails with io.EOF.
 	Receive() (kind Kind, payload []byte, err error)
-	// Close ends both directions: waiting calls fail, here and there. Twice is fine.
+	// Close makes waiting calls fail, here and there. It may be called twice.
 	Close()
 }
 
-// NewConn makes a Conn of a byte stream, which it then owns.
+// NewConn owns rw.
 func NewConn(rw io.ReadWriteCloser) Conn {
 	return &stream{rw: rw, in: bufio.NewReaderSize(rw, 64<<10)}
 }
@@ -67,7 +64,7 @@ func (s *stream) Send(kind Kind, payload []byte) error {
 	if _, err := s.rw.Write(s.out); err != nil {
 		return fmt.Errorf("send a frame: %w", err)
 	}
-	if cap(s.out) > 1<<20 { // one long prompt does not keep its memory
+	if cap(s.out) > 1<<20 { // drops a long prompt's memory
 		s.out = nil
 	}
 	return nil
@@ -90,7 +87,7 @@ func (s *stream) Receive() (Kind, []byte, error) {
 	return Kind(s.head[4]), s.body, nil
 }
 
-// read fills body with n bytes. Memory is taken as they come: a length may lie.
+// read takes memory as bytes come: a length may lie.
 func (s *stream) read(n int) error {
 	const piece = 1 << 20
 	if cap(s.body) > piece && n <= piece {
@@ -116,23 +113,21 @@ func (s *stream) read(n int) error {
 	return nil
 }
 
-func (s *stream) Close() { _ = s.rw.Close() } // sent bytes stay sent, and no more are expected
+func (s *stream) Close() { _ = s.rw.Close() }
 
-// Pipe returns two connected Conns within this process.
+// Pipe returns two connected Conns in this process.
 func Pipe() (engine, worker Conn) {
 	there, back := make(chan *[]byte, pipeRoom), make(chan *[]byte, pipeRoom)
 	done := &ending{ch: make(chan struct{})}
 	return &pipe{out: there, in: back, done: done}, &pipe{out: back, in: there, done: done}
 }
 
-// pipeRoom is the number of frames that fit in one direction of a pipe: more than an engine sends ahead.
+// In frames: more than an engine sends ahead.
 const pipeRoom = 8
 
-// errClosedConn is returned to a closed pipe's sender.
 var errClosedConn = errors.New("the connection is closed")
 
-// pipe is one end of a connection in memory. A channel has one end as sender and the other as receiver; it is never
-// closed.
+// pipe is one end of a connection in memory. Its channels are never closed.
 type pipe struct {
 	out  chan<- *[]byte
 	in   <-chan *[]byte
@@ -142,10 +137,9 @@ type pipe struct {
 
 type ending struct {
 	once sync.Once
-	ch   chan struct{} // closed by whichever end closes first
+	ch   chan struct{} // closed by the end that closes first
 }
 
-// frames are the buffers of pipes, each a *[]byte.
 var frames = sync.Pool{New: func() any { return new([]byte) }}
 
 func (p *pipe) Send(kind Kind, payload []byte) error {
@@ -173,7 +167,7 @@ func (p *pipe) Receive() (Kind, []byte, error) {
 	case p.body = <-p.in:
 	case <-p.done.ch:
 		select {
-		case p.body = <-p.in: // what was sent before the end still counts
+		case p.body = <-p.in: // sent before the end
 		default:
 			return 0, nil, io.EOF
 		}

@@ -14,29 +14,28 @@ import (
 // Output is the result of a step.
 type Output struct {
 	Step uint64 `json:"step"`
-	// Busy is the worker's time for the step. On the wire it has whole microseconds.
+	// Busy is the worker's time; on the wire in whole microseconds.
 	Busy time.Duration `json:"busy,omitempty"`
-	// Error, if not empty, says why the whole step failed; there are no items then.
+	// Error, if not "", is why the step failed; there are no items.
 	Error string `json:"error,omitempty"`
 	Items []Out  `json:"items,omitempty"`
 
-	// The memory of a decoded output's slices.
 	choices []sample.Choice
 	tops    []sample.Alternative
 	floats  []float32
 }
 
-// Out is the result of a step for one sequence.
+// Out is a sequence's result.
 type Out struct {
 	ID uint64 `json:"id"`
-	// Tokens are the chosen tokens in order, with log probabilities if Logprobs.
+	// Tokens were chosen, in order, with log probabilities if Logprobs.
 	Tokens   []sample.Choice `json:"tokens,omitempty"`
 	Logprobs bool            `json:"logprobs,omitempty"`
-	// Scores are prompt tokens with their log probabilities, from prompt position ScoresFrom on.
+	// Scores are of prompt tokens from position ScoresFrom on.
 	ScoresFrom int             `json:"scores_from,omitempty"`
 	Scores     []sample.Choice `json:"scores,omitempty"`
 	Vector     []float32       `json:"vector,omitempty"`
-	// Error, if not empty, says why this sequence failed.
+	// Error, if not "", is why the sequence failed.
 	Error string `json:"error,omitempty"`
 }
 
@@ -67,10 +66,9 @@ func (o *Out) flags() (f byte) {
 	return f
 }
 
-// maxChoices bounds the tokens and scores of an output.
 const maxChoices = 1 << 21
 
-// AppendOutput appends the payload of an output to dst.
+// AppendOutput appends an output's payload.
 func AppendOutput(dst []byte, o *Output) []byte {
 	dst = binary.AppendUvarint(dst, o.Step)
 	dst = binary.AppendUvarint(dst, uint64(max(o.Busy, 0)/time.Microsecond))
@@ -128,8 +126,7 @@ func appendFloat(dst []byte, f float32) []byte {
 	return binary.LittleEndian.AppendUint32(dst, math.Float32bits(f))
 }
 
-// DecodeOutput reads a payload into o, whose memory it uses again: what o held before
-// is no longer valid. o keeps nothing of payload.
+// DecodeOutput reuses o's memory. o keeps nothing of payload.
 func DecodeOutput(payload []byte, o *Output) error {
 	r := reader{b: payload}
 	o.choices, o.tops, o.floats, o.Items = o.choices[:0], o.tops[:0], o.floats[:0], o.Items[:0]

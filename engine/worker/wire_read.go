@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// reader decodes a payload. After the first failure every method returns zero.
+// After reader's first failure every method returns zero.
 type reader struct {
 	b   []byte
 	err error
@@ -60,13 +60,11 @@ func (r *reader) svarint() int64 {
 	return int64(u>>1) ^ -int64(u&1)
 }
 
-// id reads the difference to the last id.
 func (r *reader) id(last *uint64) uint64 {
 	*last += uint64(r.svarint())
 	return *last
 }
 
-// size reads a number from 0 to most.
 func (r *reader) size(most int) int {
 	v := r.uvarint()
 	if v > uint64(most) {
@@ -78,7 +76,7 @@ func (r *reader) size(most int) int {
 
 func (r *reader) int32() int32 { return int32(r.size(math.MaxInt32)) }
 
-// count reads the number of things that follow, of at least least bytes each.
+// count reads how many things of at least least bytes follow.
 func (r *reader) count(least int) int {
 	v := r.uvarint()
 	if v > uint64(len(r.b)/least) {

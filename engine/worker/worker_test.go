@@ -265,6 +265,78 @@ func TestSleep(t *testing.T) {
 	}
 }
 
+// noting says when its adapters are loaded.
+type noting struct {
+	infer.Inferencer
+	loaded chan int32
+}
+
+func (n *noting) LoadAdapter(id int32, a *lora.Adapter) error {
+	err := n.Inferencer.LoadAdapter(id, a)
+	n.loaded <- id
+	return err
+}
+
+// TestLoadAdapterCancelled checks that a worker does not keep an adapter for which nobody waits any more.
+func TestLoadAdapterCancelled(t *testing.T) {
+	loaded, reading, read := make(chan int32, 1), make(chan bool), make(chan bool)
+	b := builder()
+	build, adapter := b.Model, b.Adapter
+	b.Model = func(ctx context.Context, l worker.Load) (infer.Inferencer, error) {
+		inf, err := build(ctx, l)
+		return &noting{inf, loaded}, err
+	}
+	b.Adapter = func(path string, c model.Config) (*lora.Adapter, error) {
+		close(reading)
+		<-read
+		return adapter(path, c)
+	}
+	s := begin(t, worker.Config{Launch: worker.InProcess(b), Load: simulated(t, infer.SimulatedConfig{})})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.LoadAdapter(ctx, worker.Adapter{ID: 3, Name: "a", Path: "a"}) }()
+	<-reading
+	cancel()
+	close(read)
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	<-loaded
+	var refused *worker.OpError
+	if err := s.UnloadAdapter(t.Context(), 3); !errors.As(err, &refused) {
+		t.Errorf("the worker has the adapter: unloaded with %v", err)
+	}
+}
+
+// TestLoadAdapterReplaced replaces a worker that has just loaded an adapter, before it is noted for its replacement.
+func TestLoadAdapterReplaced(t *testing.T) {
+	cfg := worker.Config{Launch: worker.InProcess(builder()), Load: simulated(t, infer.SimulatedConfig{}), Backoff: time.Millisecond}
+	var s *worker.Supervisor
+	cfg.Adapter = func(a worker.Adapter, _ model.Config) (worker.Adapter, func(), error) {
+		return a, func() {
+			s.Fail(errors.New("it is replaced"))
+			for !next(t, s).Up {
+				continue
+			}
+		}, nil
+	}
+	s = begin(t, cfg)
+	if err := s.LoadAdapter(t.Context(), worker.Adapter{ID: 3, Name: "a", Path: "a"}); !errors.Is(err, worker.ErrDown) {
+		t.Errorf("the new worker lacks the adapter: loaded with %v", err)
+	}
+}
+
+// TestNoHello checks the error for a peer that speaks before its hello.
+func TestNoHello(t *testing.T) {
+	here, there := worker.Pipe()
+	if err := worker.SendJSON(here, worker.KindOp, worker.Op{ID: 1, Verb: worker.OpStats}); err != nil {
+		t.Fatal(err)
+	}
+	if err := worker.Serve(t.Context(), there, builder()); err == nil || err.Error() != "the engine's first frame, of kind 4, is no hello" {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestNoAdapters checks that models that take no adapters say so before a file is read.
 func TestNoAdapters(t *testing.T) {
 	c := model.Config{Arch: "qwen35", DeltaHeads: 8}
