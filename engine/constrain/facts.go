@@ -34,11 +34,11 @@ type facts struct {
 	low, high *bound
 	multiple  *big.Rat
 
-	minLength, maxLength int // -1: no limit
+	minLength, maxLength int // maxLength -1: no limit
 	patterns, formats    []string
 
 	prefix             [][]any // schemas of an array's first items
-	items              []any
+	items              []any   // of the others
 	minItems, maxItems int
 
 	members members
