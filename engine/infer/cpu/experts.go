@@ -109,6 +109,7 @@ func (s *step) route() {
 	for e := range c.Experts {
 		m.begin[e+1] += m.begin[e]
 	}
+	// begin[e] moves to the end of e's slots, where the next expert's begin.
 	for i, e := range m.chosen {
 		m.slot[i] = int32(m.begin[e])
 		m.tokens[m.begin[e]] = i / c.ExpertsUsed
