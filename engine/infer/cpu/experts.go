@@ -7,7 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/kernel"
 )
 
-// A slot is one token in one expert. Slots are sorted by expert, so each expert has one product.
+// mixture assigns tokens to experts. A slot is one token in one expert. Slots are sorted by expert, so each expert has one product.
 type mixture struct {
 	y      []float32 // [T, Dim] normed x; then the experts' weighted sum
 	shared []float32 // [T, Dim] the shared expert's output

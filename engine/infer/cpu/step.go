@@ -20,7 +20,7 @@ type token struct {
 	pos  int
 	to   int // it sees positions before this one
 	run  int // index of its run in the part
-	row  int
+	row  int // of inputs
 	kind int // row of the embeddings of types
 
 	image []float32 // [Dim] the embedding, of an image's token; nil: the token's own
