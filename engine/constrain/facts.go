@@ -24,6 +24,7 @@ var typeNames = map[string]types{
 	"string": typeString, "array": typeArray, "object": typeObject,
 }
 
+// facts collects the keywords of a value's schemas.
 type facts struct {
 	said  types
 	types types // the types of its form: where keywords imply a type and none is said, theirs

@@ -80,6 +80,7 @@ type graph struct {
 	start  int32
 }
 
+// builder makes the automata of all rules in one list of places.
 type builder struct {
 	*meter
 	places []place

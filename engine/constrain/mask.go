@@ -105,6 +105,7 @@ func (m *machine) forgetMasks() {
 	m.masked, m.maskSize = nil, 0
 }
 
+// walk collects the tokens of one state.
 type walk struct {
 	machine *machine
 	trie    []branch
