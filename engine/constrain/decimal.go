@@ -178,7 +178,7 @@ func positives(m *meter, lo, hi *bound, places, size int) expr {
 	return append(c, seq(naturals(m, next, last), f.text(false, false)))
 }
 
-// fractions is what may follow a whole part. low and high are digits of the limits.
+// fractions describes the digits after a whole part. low and high are those of the limits.
 type fractions struct {
 	low, high             string
 	lowStrict, highStrict bool
