@@ -32,7 +32,7 @@ type engine struct {
 	pinned  bool // host memory, by a sleep at level 1
 	dead    bool
 	died    chan struct{} // closed when dead is set
-	drained chan struct{} // closed when the batch is next empty; may be nil
+	drained chan struct{} // closed when nothing runs any more; may be nil
 
 	publisher *publisher // may be nil
 }
