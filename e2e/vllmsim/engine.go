@@ -20,7 +20,7 @@ type engine struct {
 	turn chan struct{}
 
 	mu    sync.Mutex // guards all that follows
-	batch *Batch
+	batch *Batch     // nil until memory is taken
 	jobs  map[*Sequence]*job
 	// no waiting request starts; running ones continue
 	paused bool
@@ -32,7 +32,7 @@ type engine struct {
 	pinned  bool // host memory, by a sleep at level 1
 	dead    bool
 	died    chan struct{} // closed when dead is set
-	drained chan struct{} // closed when the batch is next empty; may be nil
+	drained chan struct{} // closed when nothing runs any more; may be nil
 
 	publisher *publisher // may be nil
 }
@@ -58,6 +58,7 @@ func (e *engine) open(blocks int) {
 	e.metrics.opened(blocks)
 }
 
+// pass lets d of simulated time pass, or returns the end of ctx.
 func (e *engine) pass(ctx context.Context, d time.Duration) error {
 	d = time.Duration(float64(d) * e.cfg.TimeScale)
 	if d <= 0 {
@@ -102,7 +103,7 @@ func (e *engine) loop(ctx context.Context) {
 				return
 			}
 		} else {
-			runtime.Gosched()
+			runtime.Gosched() // lets the readers of tokens run
 		}
 		e.mu.Lock()
 		if e.lost != nil && e.lost() {
@@ -257,7 +258,7 @@ func (e *engine) die(cause string) {
 // The engine's lock guards a job.
 type job struct {
 	seq *Sequence
-	// natural: when its output is complete
+	// why it ends if its output is complete, and why it ended
 	natural, reason string
 	// the stop string that it ends with
 	stopped string
@@ -307,6 +308,7 @@ func (j *job) wake() {
 }
 
 // progress waits until a job has more than have tokens or is over, and returns all that it has.
+// These tokens do not change any more, and may be read without the lock.
 func (e *engine) progress(ctx context.Context, j *job, have int) (tokens []Token, over bool, err error) {
 	for {
 		e.mu.Lock()

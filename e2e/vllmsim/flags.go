@@ -283,6 +283,7 @@ func set(into any, s string) (err error) {
 	return err
 }
 
+// takesNoValue guesses for an unknown flag.
 func takesNoValue(name string) bool {
 	return slices.ContainsFunc([]string{"--enable-", "--disable-", "--no-", "--trust-", "--enforce-", "--skip-", "--use-", "--allow-", "--async-"},
 		func(p string) bool { return strings.HasPrefix(name, p) })

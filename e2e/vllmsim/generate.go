@@ -26,9 +26,9 @@ type reply struct {
 	job     *job
 	id      string
 	created int64
-	text    string
-	told    bool // of the prompt
-	number  int
+	text    string // sent so far
+	told    bool   // the ids of the prompt were sent
+	number  int    // of the next event of the responses API
 }
 
 // Streams have one event a token, however many have come since the last look.

@@ -145,7 +145,7 @@ type events struct {
 	w       http.ResponseWriter
 	flush   *http.ResponseController
 	a       injected
-	tokens  int
+	tokens  int // sent
 	started bool
 	s       *Server
 }

@@ -22,7 +22,7 @@ type KVEvents struct {
 	Topic     string `json:"topic"`
 }
 
-// A nil publisher publishes nothing.
+// publisher is a PUB socket of ZeroMQ. A nil one publishes nothing.
 type publisher struct {
 	socket zmq4.Socket
 	topic  string
@@ -49,7 +49,7 @@ func (p *publisher) publish(events []Event) {
 	if p == nil || len(events) == 0 {
 		return
 	}
-	_ = p.socket.Send(zmq4.NewMsgFrom([]byte(p.topic), binary.BigEndian.AppendUint64(nil, p.seq), encode(events)))
+	_ = p.socket.Send(zmq4.NewMsgFrom([]byte(p.topic), binary.BigEndian.AppendUint64(nil, p.seq), encode(events))) // its queue takes all
 	p.seq++
 }
 

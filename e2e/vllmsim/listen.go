@@ -13,7 +13,7 @@ import (
 // listener refuses clients until the model is loaded, as vLLM does.
 type listener struct {
 	fd     int
-	path   string
+	path   string // of a socket, to be removed
 	opened net.Listener
 }
 

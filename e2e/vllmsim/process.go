@@ -65,7 +65,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 func (cmd Command) serve(s *Server, l *listener, log io.Writer) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	term := make(chan os.Signal, 2)
+	term := make(chan os.Signal, 2) // the second one ends the wait of stop
 	signal.Notify(term, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(term)
 	ended := make(chan error, 1)

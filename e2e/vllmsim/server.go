@@ -35,7 +35,7 @@ type Server struct {
 
 	mu       sync.Mutex // guards adapters and scaled
 	adapters []Adapter
-	scaled   int // index of llama-server's adapter that speaks; may be negative
+	scaled   int // index of llama-server's adapter that speaks; negative: none
 }
 
 // New checks a configuration. Nothing runs until [Server.Run].

@@ -146,7 +146,7 @@ func llamaRoutes(s *Server) map[string]http.HandlerFunc {
 
 // Ray's dashboard takes applications; each has one OpenAI endpoint.
 func rayRoutes(s *Server) map[string]http.HandlerFunc {
-	var there atomic.Value
+	var there atomic.Value // an object
 	there.Store(object{})
 	return map[string]http.HandlerFunc{
 		"POST /v1/chat/completions":    s.generating(chat),
@@ -304,7 +304,7 @@ func present(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// adapter is called with s.mu held.
+// adapter returns an index, or -1. s.mu is held.
 func (s *Server) adapter(name string) int {
 	return slices.IndexFunc(s.adapters, func(a Adapter) bool { return a.Name == name })
 }
@@ -366,7 +366,7 @@ func (s *Server) setScales(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, object{"success": true})
 }
 
-// loudest returns the adapter with the greatest scale, negative for none. s.mu is held.
+// loudest returns the index of the adapter with the greatest scale, negative for none. s.mu is held.
 func (s *Server) loudest(scales []scale) (int, error) {
 	loudest, best := -1, 0.0
 	for _, one := range scales {

@@ -279,7 +279,7 @@ func (s *Server) reload(ctx context.Context) error {
 	defer e.mu.Unlock()
 	if e.garbage {
 		e.garbage = still
-		e.batch.Spoil()
+		e.batch.Spoil() // what was computed meanwhile is garbage
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ type Token int64
 // Vocabulary is the number of tokens that are words.
 var Vocabulary = Token(2 * len(lexicon))
 
-const pieceBase Token = 1 << 20
+const pieceBase Token = 1 << 20 // the first that holds bytes
 
 const pieceSize = 4
 

@@ -10,7 +10,7 @@ type program struct {
 	loops  []loop
 	// last marks places that only the end of their rule follows: a call that returns there is a tail call.
 	last    []bool
-	class   [256]uint8
+	class   [256]uint8 // by byte; those of a class are on the same arcs
 	samples []byte
 	bytes   int
 }
@@ -19,7 +19,7 @@ type program struct {
 // (nil means a new one), has no text that ends, is left-recursive, or is too ambiguous; and with ctx's cause when ctx
 // ends.
 //
-// Texts with a byte that is no token by itself are excluded.
+// Texts with a byte that is no token by itself are excluded: they might not be completable.
 func Compile(ctx context.Context, budget *Budget, f Form, v *Vocabulary) (Grammar, error) {
 	m, err := compile(newBuilder(newMeter(ctx, budget), &v.single, false), f, v)
 	if err != nil {
@@ -71,6 +71,7 @@ func compile(b *builder, f Form, v *Vocabulary) (*machine, error) {
 	return m, nil
 }
 
+// reverse has arcs by where they lead, and calls by where their rule starts.
 type reverse struct {
 	into, calls arcs
 	starts      []int32
@@ -168,7 +169,7 @@ func (p *program) leftRecursive(empty []bool) int32 {
 }
 
 func (p *program) isLast(at int32) bool {
-	for range 8 {
+	for range 8 { // a longer chain of skips is not recognized
 		q, out := &p.places[at], p.out.of(at)
 		if q.loop != 0 || len(out) == 0 || q.final || len(out) > 1 || out[0].rule != byNothing {
 			return q.loop == 0 && len(out) == 0 && q.final

@@ -12,8 +12,8 @@ type counted struct {
 type lengths struct {
 	words  []uint64 // those of a place i from 64·k on: words[k·stride+i]
 	stride int32
-	deep   int32
-	steady bool // with deep characters, also with any higher number
+	deep   int32 // the most that is known
+	steady bool  // with deep characters, also with any higher number
 }
 
 // has reports whether some number of characters from lo to hi may follow a place.
@@ -55,7 +55,7 @@ func (b *builder) counted(x counted, from, to int32) {
 		}
 	}
 	last := b.addIn(n, leave)
-	ended := make([]int32, len(x.g.places))
+	ended := make([]int32, len(x.g.places)) // where a character before a place ends; 0: unknown
 	if b.err != nil {
 		return
 	}

@@ -25,6 +25,7 @@ func parseNumber(text string) (*big.Rat, bool) {
 	return new(big.Rat).SetString(text)
 }
 
+// decimal is of a nonnegative number; not exact if it has too many digits.
 func decimal(r *big.Rat) (whole *big.Int, fraction string, exact bool) {
 	whole = new(big.Int).Quo(r.Num(), r.Denom())
 	digits, exact := r.FloatPrec()
@@ -144,6 +145,7 @@ func negated(b *bound) *bound {
 	return &bound{at: new(big.Rat).Neg(b.at), strict: b.strict}
 }
 
+// positives is decimals for limits that are not negative.
 func positives(m *meter, lo, hi *bound, places, size int) expr {
 	if hi != nil && lo.at.Cmp(hi.at) > 0 {
 		return choice{}
@@ -176,6 +178,7 @@ func positives(m *meter, lo, hi *bound, places, size int) expr {
 	return append(c, seq(naturals(m, next, last), f.text(false, false)))
 }
 
+// fractions describes the digits after a whole part. low and high are those of the limits.
 type fractions struct {
 	low, high             string
 	lowStrict, highStrict bool

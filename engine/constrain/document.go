@@ -45,6 +45,7 @@ func where(v any, o *object) (path string, found bool) {
 	return "", false
 }
 
+// readJSON returns nil, bool, json.Number, string, []any or *object.
 func readJSON(data []byte) (any, error) {
 	if len(data) > maxSource {
 		return nil, formError("the schema has %d bytes: want at most %d", len(data), maxSource)
@@ -117,7 +118,7 @@ func writeJSON(v any) string {
 	return b.String()
 }
 
-// sameJSON compares numbers by value, and objects in any order.
+// sameJSON returns a text that is the same for equal values: numbers by value, objects in any order.
 func sameJSON(v any) string {
 	var b strings.Builder
 	writeValue(&b, v, true)

@@ -10,7 +10,7 @@ type node struct {
 	op       op
 	set      class
 	subs     []*node
-	min, max int  // max < 0: no limit
+	min, max int  // opRepeat; max < 0: no limit
 	not      bool // opAhead: must not follow
 }
 
@@ -23,8 +23,8 @@ const (
 	opRepeat
 	opBegin
 	opEnd
-	opEdge
-	opInside
+	opEdge   // \b
+	opInside // \B
 	opAhead
 	opFound
 )
@@ -242,6 +242,7 @@ func (p *ecmaParser) count() (least, most int) {
 	return least, most
 }
 
+// smallNumber returns at most maxNodes.
 func smallNumber(digits string) (n int) {
 	for _, d := range digits {
 		n = min(10*n+int(d-'0'), maxNodes)

@@ -24,6 +24,7 @@ var typeNames = map[string]types{
 	"string": typeString, "array": typeArray, "object": typeObject,
 }
 
+// facts collects the keywords of a value's schemas.
 type facts struct {
 	said  types
 	types types // the types of its form: where keywords imply a type and none is said, theirs
@@ -34,11 +35,11 @@ type facts struct {
 	low, high *bound
 	multiple  *big.Rat
 
-	minLength, maxLength int // -1: no limit
+	minLength, maxLength int // maxLength -1: no limit
 	patterns, formats    []string
 
 	prefix             [][]any // schemas of an array's first items
-	items              []any
+	items              []any   // of the others
 	minItems, maxItems int
 
 	members members

@@ -10,9 +10,9 @@ import (
 
 // A form beyond these limits fails with a [*FormError].
 const (
-	maxNodes  = 1 << 18
+	maxNodes  = 1 << 18 // places
 	maxDepth  = 200
-	maxSource = 1 << 20
+	maxSource = 1 << 20 // bytes
 )
 
 // Form is a set of texts. The zero Form is the empty text. Forms are values and may be used in several others.
@@ -23,7 +23,7 @@ type expr any
 
 type (
 	literal  string
-	control  int32
+	control  int32 // a token
 	class    []span
 	sequence []expr
 	choice   []expr // an empty choice has no text
@@ -151,6 +151,7 @@ func (c class) and(d class) class {
 	return out
 }
 
+// has is for a normal class.
 func (c class) has(r rune) bool {
 	i := sort.Search(len(c), func(i int) bool { return c[i].hi >= r })
 	return i < len(c) && c[i].lo <= r

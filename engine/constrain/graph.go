@@ -16,8 +16,8 @@ type place struct {
 
 // loop counts iterations of the threads in it. Loops nest only through rules.
 type loop struct {
-	min, max int32 // max < 0: no limit
-	open     bool
+	min, max int32    // max < 0: no limit
+	open     bool     // plain text may follow
 	lengths  *lengths // of the places within it, if it counts characters; the first is base
 	base     int32
 }
@@ -50,6 +50,7 @@ type arcs struct {
 	all   []arc
 }
 
+// arcsBy groups arcs by a number below n; without negative ones.
 func arcsBy(n int, list []arc, number func(*arc) int32) arcs {
 	a := arcs{begin: make([]int32, n+2)}
 	for i := range list {
@@ -79,16 +80,17 @@ type graph struct {
 	start  int32
 }
 
+// builder makes the automata of all rules in one list of places.
 type builder struct {
 	*meter
 	places []place
 	arcs   []arc
-	loops  []loop
+	loops  []loop // loops[0] stands for none
 	rules  map[*rule]int32
 	starts []int32
 	queue  []*rule
 	only   *[256]bool // allowed bytes; nil: all
-	unroll bool
+	unroll bool       // writes loops out instead of counting
 	depth  int
 }
 
@@ -314,7 +316,7 @@ func (b *builder) repeat(r repeat, from, to int32) {
 	b.skip(from, to)
 }
 
-const minCounted = 8
+const minCounted = 8 // iterations; fewer are written out
 
 func (b *builder) loop(r repeat, from, to int32) {
 	if r.min >= maxNodes { // as much as smallNumber tells
@@ -392,6 +394,7 @@ func (b *builder) graph(g *graph, from, to int32) {
 	}
 }
 
+// newGraph is for a form without rules.
 func newGraph(m *meter, x expr) *graph {
 	if g, ok := x.(*graph); ok {
 		return g

@@ -38,7 +38,7 @@ func newJSONRules() *jsonRules {
 	return r
 }
 
-// braces puts x, which is not empty, between a pair; with empty also nothing.
+// braces puts x, which is not empty, between a pair; with empty, it may be left out.
 func (r *jsonRules) braces(open string, x expr, empty bool, shut string) expr {
 	inner := choice{seq(r.blank, x, r.blank)}
 	if empty {

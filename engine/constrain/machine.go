@@ -9,26 +9,26 @@ import (
 
 // Beyond the first two cached data is dropped; beyond the others a text is rejected.
 const (
-	maxWeight  = 1 << 21 // threads and edges of all states
-	maxMasks   = 16 << 20
-	maxThreads = 2048 // of one state
+	maxWeight  = 1 << 21  // threads and edges of all states
+	maxMasks   = 16 << 20 // bytes
+	maxThreads = 2048     // of one state
 	maxSeen    = 16384
 )
 
-// frame is where a text may return when a rule ends: all places that called the rule at the same point of the text.
-// So even an ambiguous text has no more frames than rules.
+// frame is where a text may return when a rule ends: all places that called the rule at the same point of the text,
+// each with its own frame. So even an ambiguous text has no more frames than rules.
 type frame struct {
 	id      int32
 	returns []thread // nil: the bottom
 	after   *state   // nil until needed
 
-	made  *frame // with these returns; nil until known
+	made  *frame // the unique frame with these returns; nil until known
 	empty bool   // the rule may be empty; only while a closure is computed
 }
 
 type thread struct {
 	place int32
-	count int32
+	count int32 // of the place's loop
 	frame *frame
 }
 
@@ -49,18 +49,20 @@ var errCrowded = formError("it is too ambiguous: a text may be in more than %d p
 // threadSize is the bytes of a thread in a state and in its key.
 const threadSize = int(unsafe.Sizeof(thread{})) + 8
 
+// machine is the pushdown automaton of a program over a vocabulary.
 type machine struct {
 	program *program
 	vocab   *Vocabulary
 
-	// mu guards everything below and the changing fields of states and frames.
+	// mu guards everything below and the changing fields of states and frames. Callers of all methods but Matcher and
+	// maskOf hold it.
 	mu       sync.Mutex
 	bottom   *frame
 	start    *state
 	frames   map[string]*frame
 	states   map[string]*state
 	nextID   int32
-	masked   []*state
+	masked   []*state // with mask or local
 	maskSize int
 	weight   int
 	spent    int
@@ -220,6 +222,7 @@ func compareThreads(a, b thread) int {
 	return int(a.count) - int(b.count)
 }
 
+// The key is valid until the next call.
 func (m *machine) keyOf(threads []thread) []byte {
 	m.key = m.key[:0]
 	for _, t := range threads {
@@ -230,6 +233,7 @@ func (m *machine) keyOf(threads []thread) []byte {
 	return m.key
 }
 
+// intern sorts threads.
 func (m *machine) intern(threads []thread, end bool) *state {
 	if len(threads) == 0 && !end {
 		return dead

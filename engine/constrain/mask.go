@@ -45,7 +45,7 @@ func compact(mask []uint64) *tokens {
 
 // local is the part of a mask that does not depend on the stack.
 type local struct {
-	inside  *tokens
+	inside  *tokens // that end within the rule or at its end
 	trie    []branch
 	escapes []int32 // nodes of the trie where the rule may end and longer tokens continue
 	work    int
@@ -105,6 +105,7 @@ func (m *machine) forgetMasks() {
 	m.masked, m.maskSize = nil, 0
 }
 
+// walk collects the tokens of one state.
 type walk struct {
 	machine *machine
 	trie    []branch
@@ -147,6 +148,7 @@ func (w *walk) group(threads []thread) {
 	w.trie = all
 }
 
+// inner gives threads the bottom as their frame.
 func (m *machine) inner(threads []thread) *state {
 	inner := make([]thread, len(threads))
 	for i, t := range threads {

@@ -10,10 +10,10 @@ type members struct {
 	required           []string
 	requires           map[string]bool
 	patterns           []string
-	names              []any
+	names              []any // propertyNames
 	declared           bool
-	open, closed       bool
-	minProps, maxProps int // maxProps -1: no limit
+	open, closed       bool // to names that are not listed
+	minProps, maxProps int  // maxProps -1: no limit
 }
 
 type source struct {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-const maxMultiple = 10000
+const maxMultiple = 10000 // a place for each remainder
 
 // numberForm returns the form of a number.
 //
@@ -55,6 +55,7 @@ func floor(r *big.Rat) *big.Int {
 	return new(big.Int).Div(r.Num(), r.Denom()) // rounds down: the denominator is positive
 }
 
+// numberFormats are OpenAPI's.
 var numberFormats = map[string][2]*big.Rat{
 	"int8": power(7), "int16": power(15), "int32": power(31), "int64": power(63),
 	"uint8": natural(8), "uint16": natural(16), "uint32": natural(32), "uint64": natural(64),

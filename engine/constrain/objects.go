@@ -32,7 +32,8 @@ func (c *schemaReader) object(m *members, parts []part, loose bool) {
 	}
 }
 
-// unevaluated adds unevaluatedProperties. It applies to names that no other keyword in its schema knows; if one knows all names, to none.
+// unevaluated adds unevaluatedProperties. It applies to names that no other keyword in its schema knows; if one knows
+// all names, to none.
 func (c *schemaReader) unevaluated(m *members, parts []part) {
 	for _, p := range parts {
 		if !p.o.has("unevaluatedProperties") {

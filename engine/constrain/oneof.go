@@ -1,7 +1,7 @@
 package constrain
 
 func (c *schemaReader) exclusive(base []part, branches [][]part) {
-	all := make([][]*facts, len(branches))
+	all := make([][]*facts, len(branches)) // by branch
 	for i, b := range branches {
 		options, _ := c.options(b, false)
 		for _, o := range options {

@@ -7,6 +7,7 @@ type pattern struct {
 	found           expr
 }
 
+// pattern returns nil, and fails, if the pattern can't be used.
 func (c *schemaReader) pattern(text string) *pattern {
 	if p, ok := c.patterns[text]; ok || !c.spend(1+len(text)) {
 		return p

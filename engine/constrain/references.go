@@ -36,9 +36,9 @@ type resource struct {
 
 // Addresses are URIs without a fragment.
 type references struct {
-	base    map[*object]string
-	known   map[string]resource
-	anchors map[string]any
+	base    map[*object]string  // of a schema's resource
+	known   map[string]resource // by address
+	anchors map[string]any      // by address, # and name
 }
 
 const noBase = "rouse:/schema"

@@ -64,10 +64,10 @@ type schemaReader struct {
 	strict   bool
 	json     *jsonRules
 	refs     references
-	rules    map[string]*rule
+	rules    map[string]*rule // by set of parts
 	ids      map[*object]int
 	parts    map[part]int
-	scopes   [][]int // sorted; the first is empty
+	scopes   [][]int // sets of ids, each sorted; the first is empty
 	scopeIDs map[string]int
 	patterns map[string]*pattern
 }
@@ -90,8 +90,8 @@ func (c *schemaReader) schema(schemas ...any) expr {
 type collection struct {
 	*schemaReader
 	parts []part
-	at    map[*object]int
-	open  map[*object]bool
+	at    map[*object]int  // index in parts
+	open  map[*object]bool // being visited
 }
 
 // collect returns false if no value fits all.
@@ -102,7 +102,7 @@ func (c *schemaReader) collect(scope int, schemas ...any) ([]part, bool) {
 			return nil, false
 		}
 	}
-	said := slices.DeleteFunc(n.parts, func(p part) bool {
+	said := slices.DeleteFunc(n.parts, func(p part) bool { // only references
 		return !slices.ContainsFunc(p.o.keys, func(k string) bool { _, ok := meaning[k]; return ok })
 	})
 	return said, c.err == nil

@@ -15,8 +15,8 @@ import (
 //  4. A word boundary is a condition on the next character, which depends on the previous one.
 type search struct {
 	*meter
-	code             []inst
-	start, word, end int32 // of the pattern, of a condition that a word's character comes next, and of one that nothing does
+	code             []inst // code[0] is opFound
+	start, word, end int32  // of the pattern, of a condition that a word's character comes next, and of one that nothing does
 	kinds            []class
 	words            []bool
 	edges            bool
@@ -29,9 +29,9 @@ type search struct {
 type inst struct {
 	op   op
 	set  class
-	has  []bool
+	has  []bool // by kind
 	not  bool
-	x, y int32
+	x, y int32 // y of opAhead: its body
 }
 
 type spot struct {
@@ -51,7 +51,7 @@ const (
 
 func newSearch(m *meter, n *node) *search {
 	s := &search{meter: m, code: []inst{{op: opFound}}, ids: map[string]int32{}, after: map[[2]int32]int32{}}
-	s.number(nil)
+	s.number(nil) // 0: no conditions
 	s.word, s.end = s.add(&node{op: opSet, set: wordsNarrow}, 0, true), s.add(&node{op: opEnd}, 0, true)
 	all := &node{op: opRepeat, subs: []*node{{op: opSet, set: anyChar()}}, max: -1}
 	s.start = s.add(&node{subs: []*node{all, n, all}}, 0, false)
@@ -113,7 +113,7 @@ func (s *search) add(n *node, to int32, within bool) int32 {
 }
 
 func (s *search) divide() {
-	sets, known := []class{wordsNarrow}, map[*span]int{}
+	sets, known := []class{wordsNarrow}, map[*span]int{} // by their first span
 	numbers, cuts := make([]int, len(s.code)), []rune{0}
 	for i, c := range s.code {
 		var first *span
@@ -140,7 +140,7 @@ func (s *search) divide() {
 		return
 	}
 	groups := map[string]int{}
-	has := make([][]bool, len(sets))
+	has := make([][]bool, len(sets)) // by set, then by kind
 	for i, lo := range cuts {
 		hi := utf8.MaxRune
 		if i+1 < len(cuts) {
@@ -190,7 +190,7 @@ func (s *search) number(set []int32) int32 {
 }
 
 // list returns the number of the list of everything reachable without a character from instructions of a condition's
-// body. If that includes the end, whatever follows, the list has nothing else.
+// body. If that includes opFound, the list has nothing else.
 func (s *search) list(queue ...int32) int32 {
 	seen := map[int32]bool{}
 	var here []int32

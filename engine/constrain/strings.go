@@ -109,7 +109,7 @@ func (c *schemaReader) both(x, y expr) expr {
 
 func (c *schemaReader) overlap(x, y expr) bool {
 	g, ok := c.both(x, y).(*graph)
-	return ok && slices.ContainsFunc(g.places, func(p place) bool { return p.final })
+	return ok && slices.ContainsFunc(g.places, func(p place) bool { return p.final }) // all places are reachable
 }
 
 // except is the texts of a JSON string, as jsonText spells them, except these sorted ones.

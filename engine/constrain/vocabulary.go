@@ -26,13 +26,13 @@ type Vocabulary struct {
 	ends   []int32
 	isEnd  map[int32]bool
 	text   []byte
-	offset []int32 // one more at the end
+	offset []int32 // by token; one more at the end
 	trie   []branch
 	// plain[n] is the set of tokens of at most n plain characters, up to maxPlain; rest is the trie of the others.
 	// Both are empty if a byte of plain characters has no token.
 	plain  [][]uint64
 	rest   []branch
-	more   map[int32][]int32
+	more   map[int32][]int32 // with the same bytes as the first
 	single [256]bool
 	deep   int
 }
@@ -117,6 +117,7 @@ func controlBytes(id int32) []byte {
 	return []byte{controlMark, byte(id >> 24), byte(id >> 16), byte(id >> 8), byte(id)}
 }
 
+// piece is empty for an end token.
 func (v *Vocabulary) piece(id int32) []byte { return v.text[v.offset[id]:v.offset[id+1]] }
 
 func (v *Vocabulary) build(order []int32) (trie []branch) {

@@ -142,7 +142,7 @@ func (r *run) element(v, index any) (any, bool) {
 	switch v := v.(type) {
 	case *Dict:
 		switch index.(type) {
-		case *List, *Dict, *tuple, *view:
+		case *List, *Dict, *tuple, *view: // no dict has such keys
 			return nil, false
 		}
 		return v.find(r.hashKey(index))

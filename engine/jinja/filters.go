@@ -25,6 +25,7 @@ func words(names string) map[string]bool {
 	return m
 }
 
+// onMarkup are the filters that accept text that went through safe.
 var onMarkup = words("string default d safe tojson length count replace join list first last int float")
 
 func (r *run) filter(name string, f *routine, in any, a args) any {
@@ -429,6 +430,7 @@ func unlessEmpty(in any) any {
 	return in
 }
 
+// mapAttribute has the parameters of map if it reads an attribute.
 var mapAttribute = define(nil, "attribute", required{}, "default", nil)
 
 func mapFilter(r *run, in any, a args) any {

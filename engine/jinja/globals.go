@@ -3,7 +3,7 @@ package jinja
 import "strings"
 
 const (
-	maxReason = 4096   // bytes
+	maxReason = 4096   // bytes of raise_exception's text
 	maxRange  = 100000 // the sandbox's
 )
 

@@ -33,7 +33,7 @@ func (e *RaisedError) Error() string { return e.Reason }
 // A BudgetError reports that a rendering exceeded its budget.
 type BudgetError struct {
 	Line  int
-	Limit string
+	Limit string // as "5,000,000 steps"
 }
 
 func (e *BudgetError) Error() string {
@@ -75,7 +75,7 @@ func (b Budget) withDefaults() Budget {
 // Template is a parsed template. It is safe for many goroutines.
 type Template struct {
 	body block
-	held atomic.Int64
+	held atomic.Int64 // bytes of the current renderings
 }
 
 // Parse parses a template. Its error is a *Error.

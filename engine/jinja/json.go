@@ -100,9 +100,9 @@ func readNumber(s string) (any, error) {
 type dumper struct {
 	r           *run
 	b           strings.Builder
-	item, colon string
+	item, colon string // separators
 	indent      string
-	lines       bool
+	lines       bool // one element a line
 	ascii       bool
 	sorted      bool
 }

@@ -26,11 +26,11 @@ type meter struct {
 
 const (
 	checkEvery = 512     // steps between two checks of the clock and the context
-	valueSize  = 16      // bytes
+	valueSize  = 16      // bytes of a list's element
 	maxWalk    = 500     // levels of a value that is printed, compared or encoded
 	alone      = 4 << 20 // bytes of each rendering's own, more than most ever need
 	together   = 1 << 30 // bytes that all renderings of a template share beyond that
-	portion    = 1 << 20
+	portion    = 1 << 20 // unit of the shared bytes
 )
 
 func (m *meter) fail(format string, args ...any) {
@@ -125,6 +125,7 @@ func (m *meter) walk() func() {
 	return func() { m.walking-- }
 }
 
+// check fails if a value is undefined.
 func (m *meter) check(vs ...any) {
 	for _, v := range vs {
 		if u, ok := v.(*undefined); ok {

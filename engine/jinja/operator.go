@@ -9,6 +9,7 @@ import (
 	"strings"
 )
 
+// small returns a whole number within 64 bits; bools are numbers.
 func small(v any) (int64, bool) {
 	switch v := v.(type) {
 	case bool:

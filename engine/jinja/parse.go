@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-const maxNest = 200
+const maxNest = 200 // blocks, brackets and calls
 
 type (
 	stmt func(r *run, s *scope) signal
@@ -26,7 +26,7 @@ type parser struct {
 	pos     int
 	nest    int
 	leave   func()
-	loops   int
+	loops   int         // enclosing, in the same macro
 	macros  []*macroDef // innermost last
 	unknown []*Error    // filters and tests that the template always reaches
 }

@@ -57,6 +57,7 @@ func (p *parser) expression() expr {
 	return e
 }
 
+// The value of logic is the first operand that decides.
 func (p *parser) logic(word kind, operand func() expr, decides bool) expr {
 	e := operand()
 	for p.skip(word) {

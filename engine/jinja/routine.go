@@ -17,6 +17,7 @@ type routine struct {
 	raw      func(r *run, in any, a args) any  // used instead of call by a routine that reads its arguments itself
 }
 
+// required is the default of a parameter without one.
 type required struct{}
 
 // define returns a routine for a function and its parameters: a name and a default each.

@@ -104,7 +104,7 @@ func (t target) assign(r *run, v any, s *scope) {
 type forLoop struct {
 	target          target
 	over            expr
-	test            expr
+	test            expr // may be nil
 	body, otherwise block
 	line            int
 }
@@ -164,7 +164,7 @@ func (f *forLoop) passing(r *run, next iterFunc, s *scope) iterFunc {
 type macroDef struct {
 	name     string // "" for a call block
 	params   []string
-	defaults []expr
+	defaults []expr // of the last params
 	body     block
 
 	mentions map[string]bool // those of the special names that the body mentions
@@ -234,7 +234,7 @@ func (m *macro) call(r *run, a args) any {
 type loop struct {
 	r    *run
 	next iterFunc
-	over any // nil if unknown
+	over any // for its length; nil if unknown
 
 	index0          int64
 	length          int // negative: unknown

@@ -348,7 +348,7 @@ func percent(m *meter, format string, v any) string {
 // directive formats a value as Go does, which is the same for supported directives.
 func (m *meter) directive(flags, width, precision, kind string, v any) string {
 	for _, n := range []string{width, strings.TrimPrefix(precision, ".")} {
-		size, _ := strconv.Atoi(n)
+		size, _ := strconv.Atoi(n) // digits, or nothing
 		m.grow(size)
 		m.step(size)
 	}

@@ -34,7 +34,7 @@ type (
 	// A generator can be read once; most filters of lists return one.
 	generator struct {
 		next iterFunc
-		kind string
+		kind string // Python's type
 	}
 
 	// A view is dict.keys(), .values() or .items().
@@ -77,6 +77,7 @@ func (v *view) at(i int) any {
 	return &tuple{[]any{e.key, e.value}}
 }
 
+// sequence returns the elements of a list or tuple, and its constructor; nil for others.
 func sequence(v any) ([]any, func([]any) any) {
 	switch v := v.(type) {
 	case *List:
@@ -212,6 +213,7 @@ func (m *meter) iterate(v any) iterFunc {
 	return next
 }
 
+// list returns a new slice.
 func (m *meter) list(v any) []any {
 	n, _ := length(v)
 	m.growList(n)
@@ -260,7 +262,7 @@ type entry[K comparable] struct {
 	key, value any
 }
 
-const few = 10
+const few = 10 // entries that need no index
 
 func (t *table[K]) at(hash K) int {
 	if t.index != nil {

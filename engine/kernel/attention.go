@@ -176,7 +176,7 @@ func (a *Attention) group(parts []float32, p *Pages, queries []Query, span int) 
 	}
 }
 
-// load copies the queries, padded with zeros.
+// load copies the queries, padded with zeros to together queries.
 func (a *Attention) load(queries []Query, d int) {
 	a.q, a.acc = grow(a.q, together*d), grow(a.acc, together*d)
 	clear(a.acc)
@@ -188,7 +188,7 @@ func (a *Attention) load(queries []Query, d int) {
 	}
 }
 
-type window struct{ lo, hi int }
+type window struct{ lo, hi int } // lo ≤ position < hi
 
 // weigh turns scores into weights e^(score-largest), 0 where the query does not see, and returns the largest score
 // and the weights' sum.
@@ -259,6 +259,7 @@ func scoresBlock(dst *[Block]float32, q []float32, keys []uint16) {
 }
 
 // mix adds to each query's row of acc the values that it sees, times their weights, in order.
+// Rows of weights are Span apart.
 func (v *view) mix(acc, weights []float32, sees []window) {
 	if v.mixVector(acc, weights, sees) {
 		return

@@ -143,7 +143,7 @@ func maximum(x []float32) float32 {
 // ArgMax returns the index of the largest number, the first of equals. Without any number it returns 0.
 func ArgMax(x []float32) int {
 	const chunk = 1024
-	top, from := float32(math.Inf(-1)), 0
+	top, from := float32(math.Inf(-1)), 0 // from is the first chunk with the largest number
 	for i := 0; i < len(x); i += chunk {
 		if m := maximum(x[i:min(i+chunk, len(x))]); m > top {
 			top, from = m, i

@@ -14,8 +14,8 @@ func Layout() string { return "tile16-1" }
 
 type format struct {
 	cols    int  // in a block
-	file    int  // of a block of one row in the file
-	bytes   int  // of a block of a tile
+	file    int  // bytes of a block of one row in the file
+	bytes   int  // bytes of a block of a tile
 	integer bool // multiplied with activations of 8 bits
 	pack    func(tile []byte, rows [][]byte, cols int)
 	row     func(dst []float32, tile []byte, r int)

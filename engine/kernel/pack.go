@@ -61,5 +61,5 @@ func (o *opened) single() {
 	}
 }
 
-// less subtracts n from each byte of q, which is at most 127.
+// less subtracts n from each byte of q, which is at most 127, so that none borrows.
 func less(q, n uint32) uint32 { return ((q | 0x80808080) - n) ^ 0x80808080 }

@@ -26,7 +26,7 @@ const (
 	q6kScale         = 384 // two of one byte for each row
 )
 
-// eight is 32 values of a row in groups of four columns.
+// eight is 32 values of a row, a byte each, in groups of four columns.
 type eight [8]uint32
 
 // Two neighbouring groups share bytes, the first in the lower half.

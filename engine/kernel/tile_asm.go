@@ -18,6 +18,7 @@ func intTile(f func(intArgs), cols int) tileFunc {
 	}
 }
 
+// n of floatArgs is the number of columns.
 type floatArgs struct {
 	acc   *float32
 	w     *byte

@@ -83,6 +83,7 @@ func ParseGGUF(data []byte, c model.Config) (*Adapter, error) {
 	return fromGGUF(f, c)
 }
 
+// half is one matrix of a pair, [rows, cols], as in the file.
 type half struct {
 	name       string
 	rows, cols int

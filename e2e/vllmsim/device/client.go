@@ -46,7 +46,7 @@ func Open(cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("devices: %w", err)
 	}
 	c.id = filepath.Base(c.file.Name())
-	_ = os.Chmod(c.file.Name(), 0o666) // other users test its lock too
+	_ = os.Chmod(c.file.Name(), 0o666) // other users test its lock too; one that cannot takes it for held
 	if err := flock(c.file, true); err != nil {
 		c.file.Close()
 		return nil, fmt.Errorf("devices: lock %s: %w", c.file.Name(), err)

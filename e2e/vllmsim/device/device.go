@@ -120,6 +120,7 @@ type folder struct {
 
 const lockFile, clients = "lock", "clients"
 
+// open makes the folder, and waits for its lock.
 func open(dir string) (*folder, error) {
 	if dir == "" {
 		return nil, errors.New("devices: no folder: give one with VLLMSIM_DEVICES")

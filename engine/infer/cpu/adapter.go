@@ -188,6 +188,7 @@ func (r *Runner) UnloadAdapter(id int32) error {
 	return nil
 }
 
+// forget drops references to adapters of earlier parts.
 func (s *step) forget() {
 	clear(s.adapters[:cap(s.adapters)])
 	clear(s.runs[:cap(s.runs)])

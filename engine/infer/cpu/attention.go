@@ -37,6 +37,7 @@ func (s *step) rotateChunk(_, i int) {
 	}
 }
 
+// attendPlan divides a layer's attention into units, and these into spans if they are too few.
 type attendPlan struct {
 	units  []unit
 	window int
@@ -46,9 +47,9 @@ type attendPlan struct {
 
 // unit is the queries of one kv head for adjacent tokens of a run.
 type unit struct {
-	kv          int
-	lo, hi      int
-	first, last int
+	kv          int // head
+	lo, hi      int // tokens
+	first, last int // spans
 	parts       int // where its parts begin, when it is cut: [spans, queries, PartSize]
 }
 
@@ -57,7 +58,7 @@ type spanJob struct{ unit, span int }
 const (
 	// together queries are computed at once most efficiently.
 	together = 8
-	most     = 64
+	most     = 64 // queries in a unit
 )
 
 // attention computes softmax(q·Kᵀ)·V to att.

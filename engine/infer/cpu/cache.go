@@ -24,6 +24,7 @@ type cache struct {
 	used    int
 }
 
+// cacheLayer is where a layer begins in a block, in halves, and its heads' width.
 type cacheLayer struct{ at, dim int }
 
 func (l cacheLayer) perHead() int { return 2 * kernel.Block * l.dim }
@@ -56,7 +57,7 @@ func (k *cache) open() error {
 	if k.memory != nil {
 		return nil
 	}
-	mem, err := mapAnonymous(max(k.count*k.perBlock*2, 1))
+	mem, err := mapAnonymous(max(k.count*k.perBlock*2, 1)) // a rank may have no heads
 	if err != nil {
 		return fmt.Errorf("take memory for a cache of %d blocks of %d bytes (lower CacheBytes, which is --kv-cache-memory-bytes of the server): %w", k.count, k.blockBytes(), err)
 	}
@@ -118,6 +119,7 @@ func (k *cache) block(id int32) []byte {
 	return k.memory[int(id)*k.perBlock*2:][:k.perBlock*2]
 }
 
+// pages counts heads from the rank's first.
 func (k *cache) pages(layer, head int, blocks []int32) kernel.Pages {
 	l := k.layers[layer]
 	at := l.at + head*l.perHead()

@@ -23,7 +23,7 @@ type Runner struct {
 	share share
 	store tileCache
 
-	// mu is held by Forward, Sleep, Wake and Close from start to end.
+	// mu is held from start to end by all exported methods but Config, Blocks and BlockBytes.
 	mu       sync.Mutex
 	file     *gguf.File
 	model    *model.Model // for the angles of positions; does not refer to the file's memory
@@ -40,7 +40,7 @@ type Runner struct {
 	out      infer.Result // of the last Forward
 
 	projector *Runner // of images; may be nil
-	seen      []seen
+	seen      []seen  // the latest first
 }
 
 // Open loads the model file at path and packs its matrices, or maps them if that was done before.
@@ -101,7 +101,8 @@ func open(f *gguf.File, path string, cfg Config) (r *Runner, err error) {
 	return r, nil
 }
 
-// load reads a model's shape and lays out its matrices; again, it only sets their sources.
+// load reads a model's shape and lays out its matrices; again, it only sets their sources. It copies what
+// is needed after packing.
 func (r *Runner) load(f *gguf.File) (*model.Model, error) {
 	var m *model.Model
 	var w *weights

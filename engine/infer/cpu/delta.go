@@ -14,7 +14,7 @@ import (
 // states are sequences', by Item.State. Each takes memory from its first use until the model sleeps.
 type states struct {
 	conf   *model.Config
-	layers int
+	layers int // with a delta net
 	all    []state
 }
 
@@ -168,7 +168,7 @@ func (s *step) deltaChunk(member, chunk int) {
 func (s *step) convolve(w *workspace, r *run, past []float32, at int) {
 	c, l := &s.conf, &s.weights.layers[s.at]
 	d, channels, before := c.DeltaDim, c.DeltaChannels(), c.DeltaConv-1
-	input := func(i int) []float32 {
+	input := func(i int) []float32 { // from the first of past on
 		if i < before {
 			return past[i*channels+at:][:d]
 		}

@@ -13,6 +13,8 @@
 // outputs in a fixed order from its own inputs. So results are bit-exact for any batch, chunking, threads, blocks,
 // and ranks (share.go). Ranks divide rows and heads, and exchange the results of four stages per layer (exchange.go).
 //
+// A page of a mapped file that can't be read, because its disk fails, ends the step with an error.
+//
 // Activations are rounded to 8 bits per block of 32 before products with quantised weights, as in ggml; keys and
 // values are halves; everything else is F32.
 package cpu

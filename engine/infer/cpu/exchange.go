@@ -26,7 +26,7 @@ var (
 	errOther = errors.New("another rank failed")
 )
 
-// exchange is the ranks' shared memory, with a barrier. With one rank the results are on the heap.
+// exchange is the ranks' shared memory, for results of stages and a barrier. With one rank the results are on the heap.
 type exchange struct {
 	rank, of int
 	mem      []byte

@@ -7,7 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/kernel"
 )
 
-// A slot is one token in one expert. Slots are sorted by expert, so each expert has one product.
+// mixture assigns tokens to experts. A slot is one token in one expert. Slots are sorted by expert, so each expert has one product.
 type mixture struct {
 	y      []float32 // [T, Dim] normed x; then the experts' weighted sum
 	shared []float32 // [T, Dim] the shared expert's output
@@ -109,6 +109,7 @@ func (s *step) route() {
 	for e := range c.Experts {
 		m.begin[e+1] += m.begin[e]
 	}
+	// begin[e] moves to the end of e's slots, where the next expert's begin.
 	for i, e := range m.chosen {
 		m.slot[i] = int32(m.begin[e])
 		m.tokens[m.begin[e]] = i / c.ExpertsUsed

@@ -23,7 +23,7 @@ func (r *Runner) Forward(ctx context.Context, b *infer.Batch) (infer.Result, err
 	if err := r.check(b); err != nil {
 		return infer.Result{}, err
 	}
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // this goroutine computes too
 	r.exchange.ctx = ctx
 	if err := r.exchange.begin(r.hash(b)); err != nil {
 		return infer.Result{}, fmt.Errorf("forward pass: %w", err)

@@ -14,8 +14,8 @@ import (
 const keptImages = 8
 
 type seen struct {
-	sum     [sha256.Size]byte
-	vectors []float32 // [N, Dim]
+	sum     [sha256.Size]byte // of the pixels
+	vectors []float32         // [N, Dim]
 }
 
 func openProjector(cfg Config) (*Runner, error) {
@@ -24,6 +24,7 @@ func openProjector(cfg Config) (*Runner, error) {
 	})
 }
 
+// shows adds to a model's shape how it sees images.
 func (r *Runner) shows(c *model.Config) error {
 	if r.projector == nil {
 		return nil
@@ -121,7 +122,7 @@ func (r *Runner) project(ctx context.Context, pixels []byte) ([]float32, error) 
 	return out, s.check(ctx)
 }
 
-// patches returns pixels by patch, [patches, 3·Patch·Patch]: each colour apart, and normed.
+// patches returns pixels by patch, [patches, 3·Patch·Patch]: each colour apart, and normed by c.Mean and c.Std.
 func patches(c model.Image, pixels []byte) []float32 {
 	out := make([]float32, 0, len(pixels))
 	for top := 0; top < c.Size; top += c.Patch {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const dropsPages = true
+const dropsPages = true // dropPages frees anonymous memory too
 
 func innerPages(b []byte) []byte {
 	size := uintptr(os.Getpagesize())
@@ -39,7 +39,7 @@ func unmap(b []byte) error { return unix.Munmap(b) }
 // The next access reads a mapped file's pages again; anonymous pages are then zero on Linux.
 func dropPages(b []byte) error { return unix.Madvise(b, unix.MADV_DONTNEED) }
 
-// Closing the file unlocks it.
+// lock waits for the file's lock. Closing the file unlocks it.
 func lock(fd uintptr) error {
 	for {
 		if err := unix.Flock(int(fd), unix.LOCK_EX); err != unix.EINTR {

@@ -9,6 +9,7 @@ import (
 // noTarget marks products that no adapter changes.
 const noTarget = lora.NumTargets
 
+// input is of the next products, in the forms that their matrices need.
 type input struct {
 	ints, floats       kernel.Input
 	hasInts, hasFloats bool
@@ -50,16 +51,17 @@ func (in *input) of(m *matrix) *kernel.Input {
 
 func (in *input) bytes() int64 { return in.ints.Bytes() + in.floats.Bytes() }
 
+// site says how prepare makes a product's input.
 type site struct {
 	add    []float32 // [T, Dim] added to x first; may be nil
 	post   []float32 // norm applied to add before that; may be nil
 	norm   []float32 // norm applied to x; nil: raw is used unchanged
-	bias   []float32
+	bias   []float32 // of an encoder's norm
 	scale  float32   // of x after add; 0: none
 	keep   []float32 // [T, Dim] receives the normed x; may be nil
 	raw    []float32 // [T, cols]
-	cols   int
-	tokens []int // to use; nil: all
+	cols   int       // of raw
+	tokens []int     // to use; nil: all
 
 	first, last lora.Target // adapter targets; noTarget: none
 }
@@ -80,7 +82,7 @@ func (s *step) raw(x []float32, cols int, target lora.Target, m *matrix) {
 	s.parallel(groups(n), n*cols*8, s.stages.prepare)
 }
 
-const group = 4
+const group = 4 // tokens in a chunk of prepare
 
 func groups(n int) int { return (n + group - 1) / group }
 

@@ -27,7 +27,7 @@ const (
 	// worthwhile is the multiplications, some 10 µs, from which several goroutines are faster than one. A busy
 	// machine loses with half of that.
 	worthwhile = 1 << 18
-	chunkWork  = 1 << 16
+	chunkWork  = 1 << 16 // least multiplications of a chunk
 	// inputBytes of activations in a chunk stay in the L2 cache while the rows pass.
 	inputBytes = 192 << 10
 )
@@ -40,6 +40,7 @@ func (s *step) parallel(n, cost int, do func(member, chunk int)) {
 	s.team.run(n, do)
 }
 
+// plan divides a product into chunks: first by tokens, then by rows.
 type plan struct {
 	terms []term
 	cuts  []cut
@@ -47,9 +48,9 @@ type plan struct {
 }
 
 type cut struct {
-	first  int
+	first  int // chunk
 	rows   int // per chunk, a multiple of kernel.Tile
-	across int
+	across int // chunks across the rows
 	tokens int // per chunk
 }
 

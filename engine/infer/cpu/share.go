@@ -9,8 +9,7 @@ import (
 )
 
 // Shard makes a Runner one of several ranks that compute a model together, each some rows of every matrix and some
-// heads. Every rank's Forward gets the same batches in the same order, and returns a single
-// Runner's result, to the bit. The configurations must be equal except for Rank.
+// heads. Every rank's Forward gets the same batches in the same order, and returns a single Runner's result, to the bit. The configurations must be equal except for Rank.
 type Shard struct {
 	Rank, Of int
 	// Memory is an initially empty file that all ranks map, as of memfd_create. The caller may close it after Open.
@@ -29,7 +28,7 @@ func (s Shard) validate() error {
 	return nil
 }
 
-type rows struct{ lo, hi int }
+type rows struct{ lo, hi int } // half-open
 
 // share is a rank's part. Ranges of rows begin at multiples of kernel.Tile; q and kv may extend beyond the heads, and
 // so overlap.

@@ -20,14 +20,14 @@ type token struct {
 	pos  int
 	to   int // it sees positions before this one
 	run  int // index of its run in the part
-	row  int
+	row  int // of inputs
 	kind int // row of the embeddings of types
 
 	image []float32 // [Dim] the embedding, of an image's token; nil: the token's own
 }
 
 type run struct {
-	first, n int
+	first, n int // tokens
 	blocks   []int32
 	state    []float32     // may be nil
 	adapter  *batchAdapter // may be nil
@@ -47,11 +47,11 @@ type step struct {
 
 	tokens   []token
 	runs     []run
-	asked    []int // tokens whose logits are wanted
-	pooled   []int // tokens whose hidden states are wanted
-	adapters []*batchAdapter
-	logits   []float32 // [all that are wanted, Vocab]
-	hidden   []float32 // [all that are wanted, Dim]
+	asked    []int           // tokens whose logits are wanted
+	pooled   []int           // tokens whose hidden states are wanted
+	adapters []*batchAdapter // each once
+	logits   []float32       // [all that are wanted, Vocab]
+	hidden   []float32       // [all that are wanted, Dim]
 
 	sent, sentHidden int // rows of logits and hidden that earlier parts filled
 
@@ -68,20 +68,21 @@ type step struct {
 	input   input
 	site    site
 	plan    plan
-	at      int
+	at      int // the current layer
 	attends attendPlan
 	mix     mixture
 	members []workspace
 	stages  stages
 }
 
+// workspace is one goroutine's memory.
 type workspace struct {
 	kernel  kernel.Scratch
 	attend  kernel.Attention
 	queries []kernel.Query
 	parts   []float32
 	y       []float32 // [Dim]
-	grown   []float32
+	grown   []float32 // an adapter's share of some rows
 	rows    []float32 // second factor of a gated product; A·x of an adapter; inputs of a convolution
 	inputs  [][]float32
 }
@@ -209,7 +210,7 @@ func widths(c *model.Config) (out, gate int) {
 // runLayer adds to x what the previous layer left in s.site; afterwards s.site holds what this one left.
 func (s *step) runLayer(l *layer) error {
 	c, sh := &s.conf, &s.share
-	var from []float32
+	var from []float32 // the input of O
 	if l.deltaGate != nil {
 		s.deltaNet(l)
 		from = s.z
@@ -448,6 +449,7 @@ func (r *ropes) page(pos int) {
 	}
 }
 
+// angles needs the position's page.
 func (r *ropes) angles(kind, pos int) (cos, sin []float32) {
 	n := r.half[kind]
 	at := r.pages[pos/ropePage][2*(kind*ropePage*r.half[0]+pos%ropePage*n):][:2*n]

@@ -14,7 +14,8 @@ import (
 const spinTime = 50 * time.Microsecond
 
 // team runs chunks of work on several goroutines, including the caller's. The first job that needs members starts
-// them. run does not wait for a member that has not begun. Only one goroutine may use a team.
+// them. run does not wait for a member that has not begun. Only one goroutine may use a team
+// at a time, and stop it.
 type team struct {
 	size    int
 	guarded func(address uintptr) bool
@@ -74,7 +75,7 @@ func (t *team) alone(n int, do func(member, chunk int)) {
 	}
 }
 
-// from returns the chunk after one that faults.
+// from returns the chunk after one that faults, or n.
 func (t *team) from(i, n int, do func(member, chunk int)) (next int) {
 	defer func() {
 		if i < n {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-const strayAge = 24 * time.Hour
+const strayAge = 24 * time.Hour // of an abandoned file
 
 // tileCache is a folder of tile files, shared by all processes of a user. Finished files never change; a process that
 // has one mapped keeps it when another deletes it.
@@ -38,6 +38,7 @@ func (c *tileCache) open(path string, w *weights, threads int) (*tiles, error) {
 	file := filepath.Join(c.dir, hex.EncodeToString(key[:16])+tileSuffix)
 	t, err := c.existing(file, w, key)
 	if err != nil {
+		// One process packs; the others wait and use its file.
 		unlock := c.lock(file)
 		defer unlock()
 		if t, err = c.existing(file, w, key); err != nil {

@@ -16,8 +16,8 @@ const pieceBytes = 4 << 20
 
 // tiles holds the packed matrices: a mapped file, or anonymous memory.
 type tiles struct {
-	mem  []byte
-	file *os.File
+	mem  []byte   // nil: not there
+	file *os.File // nil: anonymous
 }
 
 func (t *tiles) pack(w *weights, s *share, threads int) error {

@@ -27,7 +27,7 @@ type weights struct {
 	score            []float32
 	scoreBias        float32
 
-	matrices []packed
+	matrices []packed // in their order in memory
 	size     int64
 }
 
@@ -38,9 +38,9 @@ type layer struct {
 
 	unitQ, unitK []float32 // make queries 1/√DeltaDim and keys 1 long
 
-	q, k, v, o           *matrix // k and v may be nil
-	qkv                  []*matrix
-	deltaGate            *matrix // of a delta net, whose only others here are q and o
+	q, k, v, o           *matrix   // k and v may be nil
+	qkv                  []*matrix // all with the same input
+	deltaGate            *matrix   // of a delta net, whose only others here are q and o
 	alpha, beta          *matrix
 	gated                bool
 	gate, up, down       *matrix // nil in a mixture of experts without a shared one; gate in BERT too
@@ -50,8 +50,8 @@ type layer struct {
 	gates  []*matrix
 	ups    []*matrix
 	downs  []*matrix
-	all    []*matrix
-	first  []*matrix
+	all    []*matrix // gates and ups
+	first  []*matrix // router, and gate and up of the shared expert
 
 	scale            float32
 	window, ropeKind int
@@ -88,9 +88,10 @@ type packed struct {
 	from       model.Matrix
 	to         *matrix
 	role       role
-	at, length int64
+	at, length int64 // among the packed matrices
 }
 
+// role is how a matrix is divided between ranks.
 type role uint8
 
 const (
@@ -141,6 +142,7 @@ func newWeights(m *model.Model) (*weights, error) {
 	return w, b.err
 }
 
+// rank scores the normed hidden state of a pair's first token.
 func (w *weights) rank(x []float32) float32 {
 	dot := func(row []float32) (sum float64) {
 		for i, v := range row {

@@ -25,7 +25,7 @@ type Golden struct {
 // GoldenRun is one prompt and its continuation.
 type GoldenRun struct {
 	IDs    []int32
-	Logits Halves
+	Logits Halves  // after IDs
 	Greedy []int32 // the best token after IDs, after IDs and that token, and so on
 	Ties   []int   // steps at which the two best are so close that rounding decides
 }

@@ -101,6 +101,7 @@ func (s Spec) interval() int { return max(2, min(4, s.Layers)) }
 
 func (s Spec) delta(l int) bool { return s.Arch == "qwen35" && (l+1)%s.interval() != 0 }
 
+// Layers of gemma4 that are local have a window, shared ones no keys and values.
 func (s Spec) local(l int) bool  { return s.Arch == "gemma4" && (l+1)%3 != 0 }
 func (s Spec) shared(l int) bool { return s.LayerInput > 0 && l >= s.Layers/2 }
 

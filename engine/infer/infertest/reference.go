@@ -250,6 +250,7 @@ func unit(x []float64, eps float32) []float64 {
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
+// attend is for the head at kv in keys and values.
 func (r *reference) attend(out, q []float64, ks, vs [][]float64, kv int, sinks []float32) {
 	weights := make([]float64, len(ks))
 	for p, k := range ks {

@@ -133,7 +133,7 @@ func (t *tensors) feedForward(l int, name func(string) string) {
 	switch {
 	case t.Experts > 0 && !(t.Arch == "glm4moe" && l == 0):
 		router := *t
-		router.Mix, router.Type = nil, gguf.F32
+		router.Mix, router.Type = nil, gguf.F32 // as converters do
 		router.matrix(name("ffn_gate_inp.weight"), t.Dim, t.Experts)
 		if t.Arch == "gemma4" {
 			t.matrix(name("ffn_gate_up_exps.weight"), t.Dim, 2*t.ExpertFFN, t.Experts)
@@ -176,6 +176,7 @@ func (t *tensors) feedForward(l int, name func(string) string) {
 // amplify rounding errors.
 func (t *tensors) share() float32 { return 1 / float32(2*t.Layers) }
 
+// depth scales a matrix that writes into the residual stream.
 func (t *tensors) depth() *tensors {
 	t.scale = t.share()
 	return t
@@ -284,7 +285,7 @@ func ordered(w io.Writer, n int, produce func(part int) ([]byte, error)) error {
 		err  error
 	}
 	ahead := min(n, runtime.GOMAXPROCS(0)+1)
-	slots := make([]chan result, ahead)
+	slots := make([]chan result, ahead) // each has at most one value: no send blocks
 	for i := range slots {
 		slots[i] = make(chan result, 1)
 	}

@@ -90,9 +90,10 @@ func NewDrill(seed uint64) *Generator {
 	return g
 }
 
+// mix is in percent.
 type mix struct {
 	skills   []share
-	stranger int
+	stranger int // a word to copy is not of the list
 	capitals int
 }
 

@@ -27,6 +27,7 @@ const (
 	answer
 )
 
+// document is a chat or story as tokens, with a weight class each.
 type document struct {
 	ids    []uint16
 	weight []byte

@@ -17,6 +17,7 @@ func main() {
 	}
 	cmd := exec.Command("/tests", strings.Fields(string(arguments))...)
 	// Go's garbage collector uses AVX-512 too, in a way that Bochs 2.7 gets wrong; there is enough memory without it.
+	// With ROUSE_CPU_MUST, TestFeatures fails if AVX-512 is not in use.
 	cmd.Env = []string{"ROUSE_CPU_MUST=avx512", "GOGC=off"}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
