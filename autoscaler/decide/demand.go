@@ -34,7 +34,8 @@ type demand struct {
 
 type queue struct {
 	*plan
-	groups   map[group][]*function // see chooseVariant
+	groups map[group][]*function // see chooseVariant
+	// deferred are the needs of first instances that wait; they are booked once all first instances were served.
 	deferred []amounts
 	// chosen has one entry for each instance chosen for a model with variants.
 	chosen []*function
@@ -90,6 +91,7 @@ func btoi(b bool) int {
 	return 0
 }
 
+// mostDemands is for one function in one plan.
 const mostDemands = 16
 
 func (q *queue) demandsOf(f *function, ds []*demand) []*demand {
@@ -238,7 +240,7 @@ func (f *Function) Wanted(live int) (n int, pressed bool, why string) {
 	return n, pressed, why
 }
 
-// settledAt returns when the last instance has had settle to take its share of the load.
+// settledAt returns when the newest awake instance has been so for settle; zero: none is.
 func (f *Function) settledAt(settle time.Duration) (t time.Time) {
 	for _, i := range f.Instances {
 		if phaseOf(i) == phaseAwake {
@@ -296,7 +298,7 @@ func (f *Function) byTokens() want {
 	}}
 }
 
-// ceil returns 0 for NaN and values that are not positive.
+// ceil rounds up, but for rounding errors; 0 for NaN and values that are not positive.
 func ceil(v float64) int {
 	if !(v > 0) {
 		return 0

@@ -14,7 +14,8 @@
 //  6. Instances that are not needed go one step down: awake, asleep, stopped (scaledown.go).
 //  7. Sleepers that fit into the free memory get standing grants (grant.go).
 //
-// Devices are the host memory and the GPUs of one machine, or of each node of a cluster (topology.go).
+// Devices are the host memory and the GPUs of one machine, or of each node of a cluster (topology.go). An instance
+// holds memory of one node's host and of some of its GPUs.
 //
 // A plan contains no chains: a victim sleeps in one plan, and its memory is allocated in a later one, when it has
 // reported what it released. In between the coming memory belongs to the demand that asked for it.

@@ -6,7 +6,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Epochs gives out epochs. The zero value is for one machine. It is not safe for concurrent use.
+// Epochs gives out epochs. The zero value is for one machine, whose clock orders them across restarts. It is not safe
+// for concurrent use.
 type Epochs struct {
 	// Term is the leader's term in a cluster, higher than any earlier leader's; 0 on one machine.
 	Term uint64
@@ -58,7 +59,7 @@ const (
 	mostTerm    = 1<<(63-counterBits) - 1
 )
 
-// FirstEpoch returns the lowest epoch of a term, from 1 to 1<<32-1.
+// FirstEpoch returns the lowest epoch of a term. Terms go from 1 to 1<<32-1.
 func FirstEpoch(term uint64) uint64 { return termBit | min(term, mostTerm)<<counterBits }
 
 // termOf returns 0 for an epoch from a clock.

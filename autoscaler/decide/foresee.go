@@ -26,7 +26,7 @@ const (
 	// leadMargin and a leadShare-th of the expected duration of a rise are added to it.
 	leadMargin = 250 * time.Millisecond
 	leadShare  = 4
-	roomLead   = 10 * time.Second
+	roomLead   = 10 * time.Second // how much earlier victims make room
 	// hourLead is how much earlier than needed a start for an hour begins.
 	hourLead = 10 * time.Minute
 	// even is the chance of a request within unload-after above which a sleeper stays.
@@ -151,7 +151,8 @@ func onlyGrants(victims []victim) bool {
 	return len(victims) > 0 && !slices.ContainsFunc(victims, func(v victim) bool { return v.kind != granted })
 }
 
-// lossOf returns the duration of the victims' return divided by the mean time until they are needed.
+// lossOf returns the duration of the victims' return divided by the mean time until they are needed; infinite: they
+// must not go.
 func (p *plan) lossOf(victims []victim) (sum float64) {
 	for _, v := range victims {
 		if v.kind == granted {

@@ -8,17 +8,19 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
+// ledger is the account of all devices at one time, from the instances and what the plan has booked. Devices are
+// indices into Topology.devs.
 type ledger struct {
 	*Topology
 	clock
 	fs []*function // by name
-	// free is negative if waiting demands have booked ahead; coming will be released; sleepers, and functions with more
-	// instances than they need, hold soft.
+	// By device. free is negative if waiting demands have booked ahead; coming will be released; sleepers, and functions
+	// with more instances than they need, hold soft.
 	free, coming, soft bytes
-	on                 [][]*instance
+	on                 [][]*instance // that hold memory of it
 	// proven are the kinds of runtimes that were suspended and came back.
 	proven []string
-	slab   bytes
+	slab   bytes // alloc cuts from it
 }
 
 // bytes holds amounts of all devices, or of those of a list beside it.
@@ -195,7 +197,8 @@ func (l *ledger) bookRelease(i *instance, stays api.Memory) {
 	}
 }
 
-// book takes coming memory first, the rest from free memory, which may become negative.
+// book reserves needs for a demand that waits: of coming memory first, so that others may use free memory, which may
+// become negative.
 func (l *ledger) book(needs amounts) {
 	for k, d := range needs.at {
 		n := needs.n[k]
@@ -204,6 +207,7 @@ func (l *ledger) book(needs amounts) {
 	}
 }
 
+// wholeDevice as an amount stands for all of a device.
 const wholeDevice api.Bytes = -1
 
 // whole turns a need of GPUs without an amount into one of whole GPUs.
@@ -270,7 +274,8 @@ func (l *ledger) roomiest() *node {
 	return best
 }
 
-// overCommitted reports whether i's reservation exceeds the memory that is there, as one by an earlier leader may.
+// overCommitted reports whether i's reservation exceeds the memory that is free, or with coming also what will be. One
+// by an earlier leader may.
 func (l *ledger) overCommitted(i *instance, coming bool) bool {
 	for k, d := range i.at {
 		free := l.free[d]

@@ -164,6 +164,7 @@ type feasibility struct {
 	large api.Bytes
 }
 
+// feasible computes whether a node could hold need if it were empty.
 func (t *Topology) feasible(need api.Memory) (v feasibility) {
 	for _, k := range t.kinds {
 		n := &t.nodes[k]
@@ -203,6 +204,7 @@ func (l *ledger) suspendable(i *instance) bool {
 	return i.residue(api.Suspended).Host > 0 && i.f.Spec.Suspend != api.SuspendOff && len(i.at) > 1 && l.growth(i) <= max(0, l.free[i.at[0]])
 }
 
+// growth returns the host memory that i's suspension takes beyond what it holds.
 func (l *ledger) growth(i *instance) api.Bytes {
 	return max(0, i.residue(api.Suspended).Host-i.Borne-i.held[0])
 }

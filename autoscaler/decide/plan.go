@@ -173,7 +173,7 @@ type Action struct {
 	Level api.Level
 	// Shrink: the sleeper's pod gives up the requests that it can spare, for Sleep.
 	Shrink bool
-	// Node is the instance's node, for Start the chosen one.
+	// Node is the instance's node, for Start the chosen one; empty: there is only one.
 	Node string
 	// Devices and Memory are the granted memory, for Start, Wake and Grant.
 	Devices []api.DeviceID
@@ -189,7 +189,8 @@ type Action struct {
 	// Rehearsal: the action is part of a rehearsal, for Sleep and Wake.
 	Rehearsal bool
 	// For is the function that room is made for, if any.
-	For   api.FunctionName
+	For api.FunctionName
+	// Fault is why the instance failed to start, for Stop: it counts as a failed start.
 	Fault string
 	// Err is the answer to held requests, for Fail.
 	Err *api.Error

@@ -16,15 +16,18 @@ const NodeToCome = "a-node-to-come"
 
 func (i *Instance) unplaced() bool { return len(i.Status.Candidates) > 0 && i.Status.Unplaced() }
 
-// placePods makes room for pods that no node has room for, by priority and waiting:
+// placePods makes room for the requests of pods that no node has room for, by priority and waiting. Devices' memory was
+// booked with the demand.
 //
 //  1. its function no longer needs it: nothing
 //  2. a sleeper of its function can be woken instead
 //  3. a node has what it requests, or gets it back from deleted pods
-//  4. sleepers' pods give up what they can spare; then sleepers go, and idle instances sleep or go
+//  4. sleepers' pods give up what they can spare; then sleepers go, and idle instances sleep or
+//     go, on the node with the least loss
 //  5. nothing can go now: it waits
 //
-// Pods of others come last, and only sleepers go for them.
+// Rising sleepers that want back what they gave up come first: the scheduler counts that already. Pods of others come
+// last, and only sleepers go for them.
 func (p *plan) placePods() {
 	var fs []*function
 	for _, f := range p.fs {
@@ -45,10 +48,9 @@ func (p *plan) placePods() {
 	q.place(fs)
 }
 
-// rooms is the room left on each node, coming room included.
 type podQueue struct {
 	*plan
-	rooms map[string]api.Requests
+	rooms map[string]api.Requests // left on each node, with what is coming
 }
 
 func (q *podQueue) place(fs []*function) {
@@ -110,9 +112,9 @@ func (q *podQueue) wakeInstead(f *function) (n int) {
 	return n
 }
 
-// f is nil if it is not a function's.
+// pendingPod fits on no node.
 type pendingPod struct {
-	f     *function
+	f     *function // nil: it is another's
 	name  string
 	need  api.Requests
 	nodes []string
@@ -145,7 +147,7 @@ func (q *podQueue) instancesOn(node string) []*instance {
 type preemption struct {
 	node   string
 	yields []preemptible
-	idlers int
+	idlers int     // awake ones of yields
 	loss   float64 // in seconds
 }
 
@@ -157,7 +159,7 @@ type preemptible struct {
 	loss    float64 // in seconds
 }
 
-// rank: deleting a pod takes half a minute, starting another usually longer.
+// rank orders ways, the least costly first: deleting a pod takes half a minute, starting another usually longer.
 func (y preemptible) rank() int { return 2*btoi(!y.shrinks) + btoi(y.idle) }
 
 func (q *podQueue) placePod(pod pendingPod) {

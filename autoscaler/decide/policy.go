@@ -12,11 +12,11 @@ import (
 
 // Parameters of all policies.
 const (
-	// MaxFailures in a row refuse held requests.
+	// After MaxFailures in a row held requests are refused.
 	MaxFailures = 3
 	// Slack is added to a function's time limits before an instance is given up.
 	Slack = 10 * time.Second
-	// patience is how many turns a lower priority starves before it goes first.
+	// patience is how many [Policy.TurnWait] a lower priority starves before it goes first.
 	patience = 4
 	// loadSettle is how long a new instance takes its share before the load may ask for another.
 	loadSettle = 5 * time.Second
@@ -30,9 +30,11 @@ type Policy struct {
 	SwitchShare float64
 	// MaxStay bounds the effect of SwitchShare. Default 30 s.
 	MaxStay time.Duration
-	// TurnWait is how long a function starves before a busy one of the same priority makes room. Default 5 s.
+	// TurnWait is how long a function starves before a busy one of the same priority makes room. A higher one does not
+	// wait. Default 5 s.
 	TurnWait time.Duration
-	// IdleGrace is how long an instance that has just become idle is spared by competitors. Default 250 ms.
+	// IdleGrace is the longest time that an instance which has just become idle is spared by competitors. Default
+	// 250 ms.
 	IdleGrace time.Duration
 	// ScaleUpAfter is how long a request waits before an instance is added to those awake. Default 100 ms.
 	ScaleUpAfter time.Duration

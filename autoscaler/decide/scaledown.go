@@ -10,8 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// scaleDown puts instances beyond the desired number to sleep, the newest first, and stops sleepers not needed for
-// UnloadAfter.
+// scaleDown puts instances beyond the desired number that were not needed for SleepAfter to sleep, the newest first,
+// and stops sleepers not needed for UnloadAfter.
 func (p *plan) scaleDown() {
 	for _, f := range p.fs {
 		if f.Undeclared || f.frozen() {
@@ -228,15 +228,15 @@ func (f *function) unanswered() bool {
 //  2. It comes when the only instance is idle and another request is unlikely before the end. A suspension is tried
 //     once in the same way, or from a sleep (limit.go).
 //  3. Once measured, it is woken if its memory is still free. Its idle time counts on from before.
-//
 
 const (
 	worthRehearsing = time.Second
 	// rehearsalChance is the chance of a request above which there is none.
 	rehearsalChance = 0.2
-	rehearsalLasts  = 10 * time.Second
+	rehearsalLasts  = 10 * time.Second // after that it is not woken again
 )
 
+// rest returns how long i is expected to take to fall asleep.
 func (i *instance) rest() time.Duration {
 	if !i.Slept {
 		return i.f.Past.FirstRest()

@@ -12,9 +12,9 @@ import (
 type search struct {
 	*plan
 	dm   *demand
-	f    *function
+	f    *function // to bring up an instance of
 	need api.Memory
-	// Buffers.
+	// Reused buffers.
 	spotList, gpuList []spot
 	at                []int32
 	holders           []*function
@@ -30,15 +30,16 @@ func (p *plan) searchFor(dm *demand, f *function) *search {
 type option struct {
 	self *instance // the sleeper to wake; nil for a new instance
 	node int32
-	// The host comes first; the option takes needs beyond what the instance holds.
+	// at lists the devices, the host first; needs[k] is of at[k], beyond what the instance holds. own and touches are by
+	// k, too.
 	at    []int32
 	needs bytes
-	// The sleeper itself has not released own yet.
+	// own is coming memory that the sleeper itself has not released yet; nil: none.
 	own bytes
 	// touches is positive for devices that must not be over-committed.
 	touches bytes
 	victims []victim
-	// fetch is of the model's files; loss is in seconds.
+	// fetch: the model's files must be fetched; loss is in seconds.
 	rank  int
 	fetch bool
 	loss  float64
@@ -180,6 +181,7 @@ func (p *plan) waking(i *instance) option {
 	return o
 }
 
+// mayKeep reports whether i may take back what it has not released yet: it is promised to no other.
 func (l *ledger) mayKeep(i *instance, own bytes) bool {
 	for k, d := range i.at {
 		if own[k] > 0 && own[k] > min(l.coming[d], l.free[d]+l.coming[d]) {
@@ -286,12 +288,12 @@ const (
 func (t *Topology) large() bool { return len(t.devs) > smallest }
 
 type spot struct {
-	node, gpu int32 // below 0 for none or several
+	node, gpu int32 // gpu is below 0 for none or several
 	// class is 0 if there is room, 1 if room is coming, 2 if room has to be made, 3 if work has to be interrupted; plus
 	// afterAll where the last try failed.
 	class int
 	fetch bool
-	// lack is missing now, late after releases; free is on its GPUs, or on its host if it needs none.
+	// lack is missing now, late after coming releases; free is on its GPUs, or on its host if none is needed.
 	late, lack, free api.Bytes
 }
 
@@ -401,7 +403,7 @@ func (l *ledger) shortage(device int32, need api.Bytes) (lack, late api.Bytes, h
 
 const afterAll = 4
 
-// No place is hard in a small world.
+// classOf ignores hard in a small world, which is searched completely.
 func (s *search) classOf(lack, late api.Bytes, hard bool, at ...int32) (class int) {
 	switch {
 	case lack == 0:
@@ -455,7 +457,7 @@ func (s *spot) closer(t *spot) bool {
 	return s.free < t.free
 }
 
-// The list is valid until the next call, the host first.
+// devicesOf lists the host first. The list is valid until the next call.
 func (s *search) devicesOf(at spot) []int32 {
 	n := &s.nodes[at.node]
 	on := append(s.at[:0], n.host)

@@ -50,8 +50,8 @@ func (q *queue) serveDemand(dm *demand) {
 	q.carryOut(dm, o)
 }
 
-// freeQuota stops the longest sleeper in the namespace of dm's function or, for a first instance, the longest idle one,
-// once for each failure. It reports whether one is being stopped.
+// freeQuota stops the longest sleeper in the namespace of dm's function or, if there is none, for a first instance the
+// longest idle one, once for each failure: its pod counts in the quota. It reports whether one is being stopped.
 func (p *plan) freeQuota(dm *demand) (going bool) {
 	var v *instance
 	var since time.Time

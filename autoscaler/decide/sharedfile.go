@@ -16,7 +16,7 @@ type sharedFile struct {
 	node int32
 	// file is the largest part that an instance has in memory; stays, the largest of an awake one.
 	file, stays api.Bytes
-	// claimed is the largest part that a starting instance expects to share.
+	// holders have such a file; claimed is the largest part that a starting instance expects to share.
 	holders int
 	claimed api.Bytes
 }
@@ -69,6 +69,7 @@ func (f *function) findSharedFiles(c *clock) {
 	}
 }
 
+// claims reports whether memory is reserved for i to be awake, and it has not reported what it shares.
 func (f *function) claims(i *instance, c *clock) bool {
 	switch i.Status.State {
 	case api.Asleep:

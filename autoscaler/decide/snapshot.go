@@ -52,13 +52,14 @@ type Function struct {
 	// Sums over all activators.
 	Waiting, Running, Background int
 	// Shared is how many waiting requests any variant may take.
-	Shared       int
+	Shared int
+	// WaitingSince is when the oldest waiting request came; meaningless if none waits.
 	WaitingSince time.Time
 	// LastRequest is zero if none ever came.
 	LastRequest time.Time
 	// HeldTokens estimates the tokens of waiting requests.
 	HeldTokens api.Tokens
-	// Prefers is a sleeper with a conversation of a waiting request.
+	// Prefers is a sleeper with a conversation of a waiting request; empty: none.
 	Prefers api.InstanceID
 	// Bound: only Prefers may be woken or started for the waiting requests.
 	Bound bool
@@ -67,7 +68,7 @@ type Function struct {
 	PressedSince time.Time
 	// NeededAt[n-1] is when n instances were last needed. Those needed now need no entry.
 	NeededAt []time.Time
-	// Serving: an instance is awake and stays so. ServedUntil is when that last ended.
+	// Serving: an instance is awake and stays so. ServedUntil is when that last ended; zero: it never was.
 	Serving     bool
 	ServedUntil time.Time
 
@@ -75,8 +76,8 @@ type Function struct {
 	Failures int
 	// Hopeless: retries can't help.
 	Hopeless  bool
-	RetryAt   time.Time
-	FailedOn  []api.DeviceID
+	RetryAt   time.Time      // the next try
+	FailedOn  []api.DeviceID // GPUs of the last failure
 	FailedAt  time.Time
 	LastError string
 	// Requests before RefusedAt were answered.
@@ -110,6 +111,7 @@ type Instance struct {
 	Doing  Doing
 	// Level is the target of DoingSleep.
 	Level api.Level
+	// Since is when it entered its present state.
 	Since time.Time
 	// From is the level it rose or rises from; [inventory.Stopped] for a new process.
 	From api.Level
@@ -119,18 +121,19 @@ type Instance struct {
 	Ahead bool
 	// Slept: its process has been asleep.
 	Slept bool
-	// Rehearsing: it sleeps for a rehearsal, and is to be woken again.
+	// Rehearsing: it sleeps for a rehearsal, and is to be woken again; Rehearsed: it was.
 	Rehearsing, Rehearsed bool
 	// Returns: its sleep was ordered because it was not needed, and may be cancelled.
 	Returns bool
-	Waking  bool
-	// Plans do not read RoseAt.
+	// Waking: an activator is waking it under its grant; see [Instance.NoteWaking].
+	Waking bool
+	// RoseAt is when its last start or wake began. Plans do not read it.
 	RoseAt time.Time
 	// Grant may be out: a standing one, a wake without an answer, or one of an earlier leader. Its memory is reserved
 	// until the instance has seen a later epoch.
 	Grant     api.Grant
 	GrantedAt time.Time
-	// Until Settles the memory in Status may be from before the sleep.
+	// Until Settles the memory in Status may be from before the sleep; zero: it is known.
 	Settles time.Time
 	// Outdated: the function's declaration has changed since it started.
 	Outdated bool
@@ -143,5 +146,5 @@ type Instance struct {
 	Borne, Common api.Bytes
 	// Failures counts failed calls in a row.
 	Failures int
-	RetryAt  time.Time
+	RetryAt  time.Time // the next call
 }

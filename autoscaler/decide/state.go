@@ -19,13 +19,14 @@ type function struct {
 	// scaled: [Function.Scale] sets desired.
 	desired int
 	scaled  bool
-	// by node; see [function.findSharedFiles]
+	// at most one for each node; see [function.findSharedFiles]
 	sharedFiles []sharedFile
 	pressed     bool
 	pressure    string
 	// gives: it makes room for another function and demands nothing itself.
 	refused, waits, gives bool
-	// set by weightsOn
+	// until is the expected time until its next request, set by sumWeights; starved is since when it waits without an
+	// awake instance.
 	until   time.Duration
 	starved time.Time
 }
@@ -78,17 +79,17 @@ type instance struct {
 	*Instance
 	f    *function
 	node int32
-	at   []int32 // the host first
+	at   []int32 // the devices that it holds memory of, the host first; empty: its node is unknown
 	// lost: its node or one of its devices does not exist.
 	lost  bool
 	phase phase
-	// held is the memory that it takes of each device in at; up, awake; leaves is the part of held being released.
+	// By at's index: it takes held now, and up awake; leaves is the part of held that is being released.
 	held, up, leaves bytes
 	// spared is the part of up that another is charged for, lent what it is charged for on behalf of others; see
 	// findSharedFiles.
 	spared, lent api.Bytes
-	taken        bool
-	grantChanged bool
+	taken        bool // this plan has dealt with it
+	grantChanged bool // and with its grant
 	// wanted: a demand waits for i's memory. Until then i gets no grant.
 	wanted bool
 	key    time.Time // see needKey
@@ -174,7 +175,7 @@ func (f *function) level() api.Level {
 	return max(api.Level1, f.Spec.SleepLevel)
 }
 
-// around returns 0 if one was not measured.
+// around returns how long a sleep at level and the wake after it take; 0: one was not measured.
 func (f *function) around(level api.Level) time.Duration {
 	rest, wake := f.Past.Rests[level], f.Past.Wake[level]
 	if rest <= 0 || wake <= 0 {

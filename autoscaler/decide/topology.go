@@ -15,7 +15,7 @@ type Topology struct {
 	nodes []node
 	index map[api.DeviceID]int32
 	named map[string]int32
-	// the node of each device
+	// by device: its node, and what a search reads of it
 	of      []int32
 	facts   []facts
 	largest api.Bytes
@@ -161,7 +161,7 @@ func groupsOf(fs []*function) map[group][]*function {
 // chooseVariant sets dm.f to the variant that serves dm, unless it wants an instance for itself (min-scale, an order,
 // or requests that named it):
 //
-//  1. Others have places for the waiting requests: none.
+//  1. Others have places for the waiting requests: none, and why says so.
 //  2. The cheapest that can have one more without interrupting work, those that miss their target with a single request
 //     last.
 //  3. The cheapest that can have one more at all.
@@ -237,6 +237,7 @@ func (f *function) slow() bool {
 	return target > 0 && f.Load.TTFT > target && f.Waiting+f.Running <= f.awake
 }
 
+// placesBeside returns how many requests the other variants can take in addition to their own.
 func (q *queue) placesBeside(f *function, all []*function) (n int) {
 	for _, v := range all {
 		if v != f && !v.frozen() && !v.refused {

@@ -10,6 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
+// Kinds of victim, in the order in which they are taken.
 const (
 	granted = iota // a sleeper's reservation: costs nothing
 	idle           // no request uses it
@@ -20,7 +21,7 @@ const (
 type victim struct {
 	i     *instance
 	kind  int
-	to    api.Level // LevelAwake for a revocation
+	to    api.Level // LevelAwake: its grant is revoked; inventory.Stopped: it ends
 	frees bytes     // in the order of the option's devices
 	// loss is the duration of its return divided by the time until it is needed, plus a part of the demand's wait for
 	// it.
@@ -75,7 +76,7 @@ func helps(frees, short bytes) bool {
 	return false
 }
 
-// choose adds v, or replaces a smaller step of the same instance.
+// choose adds v, or replaces a smaller step of the same instance, and subtracts what it frees from short.
 func choose(chosen []victim, v victim, short bytes) []victim {
 	for k, w := range chosen {
 		if w.i != v.i {
@@ -100,7 +101,7 @@ func choose(chosen []victim, v victim, short bytes) []victim {
 	return append(chosen, v)
 }
 
-// prune drops victims that turned out not to be needed.
+// prune drops victims that turned out not to be needed, the most costly first.
 func prune(chosen []victim, short bytes) []victim {
 	for k := len(chosen) - 1; k >= 0; k-- {
 		unneeded := true
@@ -120,7 +121,7 @@ func prune(chosen []victim, short bytes) []victim {
 	return chosen
 }
 
-// The list is valid until the next call.
+// candidates lists what could give some of what is short, by function. The list is valid until the next call.
 func (s *search) candidates(o *option, short bytes) []victim {
 	s.holders, s.cands = s.holders[:0], s.cands[:0]
 	for k, d := range o.at {
@@ -273,7 +274,7 @@ func (s *search) stayFor(cost time.Duration) time.Duration {
 // moves reports whether the requests of v are moved at once:
 //
 //  1. if its function has other instances awake for them
-//  2. if dm's has a higher priority
+//  2. if dm's function has a higher priority
 func moves(dm *demand, v *victim) bool {
 	if v.i.phase != phaseAwake || !v.i.f.Spec.Moves() {
 		return false
@@ -326,7 +327,7 @@ type neighbours struct {
 	// where those before ordered[k] keep their weights.
 	ordered  []*function
 	weights  []weights
-	contests map[facts]contest // by kind of device
+	contests map[facts]contest // of absent, by kind of device
 }
 
 func (p *plan) neighbours() *neighbours {
@@ -392,7 +393,7 @@ func (f *function) weights() api.Bytes {
 
 // weights is host memory of functions some of which keep their weights asleep.
 type weights struct {
-	asleep    api.Bytes // of all
+	asleep    api.Bytes // of all; those that keep their weights take no more awake
 	all, most api.Bytes // what the others take more awake: all of them, the largest one
 }
 

@@ -12,7 +12,7 @@ import (
 // generation down here: the published rates behind the models' numbers include that loss.
 type batch struct {
 	m *Model
-	// the first one's prompt is finished at ready
+	// prefill are requests whose prompts wait; the first one's ends at ready.
 	prefill []*request
 	ready   time.Duration
 	decode  heap.Of[*request] // by mark

@@ -199,7 +199,7 @@ const (
 	restoreRate = 15
 )
 
-// transfer is for what a sleeper at level has on its GPUs.
+// transfer returns how long the driver copies what a sleeper at level has on its GPUs.
 func (m *Model) transfer(level api.Level, rate float64) time.Duration {
 	return seconds(gib(m.Residue[level]) / rate)
 }

@@ -4,8 +4,8 @@ import "slices"
 
 // keepalive is Ollama's policy on one machine (server/sched.go): a model is loaded when a request needs it, on the GPU
 // with the most free memory, and stays for OLLAMA_KEEP_ALIVE after its last request. If there is no room, the least
-// recently used model takes no new requests, and goes once it has finished. Models to load wait in one queue. Nothing
-// sleeps; a model has one instance; there are no pods.
+// recently used model takes no new requests, and goes once it has finished. Models to load wait in one queue, and the
+// first blocks the others. Nothing sleeps; a model has one instance; there are no pods.
 type keepalive struct {
 	w     *world
 	p     Policy

@@ -38,10 +38,9 @@ type kpa struct {
 	direct       time.Duration // when the activator was last not on the path; below 0: never
 }
 
-// u is nil while it has no GPU.
 type kpaPod struct {
 	k *kpa
-	u *unit
+	u *unit // nil: it has no GPU
 }
 
 // Knative's defaults.
@@ -74,7 +73,7 @@ func newKnative(w *world, p Policy) controller {
 	return k
 }
 
-// tick is tick-interval.
+// tick evaluates every revision, each tick-interval.
 func (k *knative) tick() {
 	for _, a := range k.functions {
 		a.f.count(k.w.now)
@@ -99,7 +98,7 @@ func (k *knative) tick() {
 
 func (a *kpa) load() int { return len(a.f.queue) + a.f.running }
 
-// mean is over the last d, or since the first request if that is less.
+// mean returns the mean number of requests over the last d, or since the first of them if that is less.
 func (a *kpa) mean(now, d time.Duration) float64 {
 	d = max(d, kpaTick) // it counts whole ticks
 	back := int(d / kpaTick)

@@ -13,8 +13,8 @@ import (
 // Model has the true properties of one function's model, which policies learn only as their counterparts would.
 type Model struct {
 	Name api.ModelName
-	// Load is from the start of a process to awake, Wake from asleep to awake, by level, Sleep from awake to asleep,
-	// without draining, Stop from the order to gone.
+	// Load is from the start of a process to awake, Wake from asleep to awake, by level (0 is unused), Sleep from awake
+	// to asleep, without draining, Stop from the order to gone.
 	Load  time.Duration
 	Wake  [3]time.Duration
 	Sleep time.Duration
@@ -23,16 +23,16 @@ type Model struct {
 	FirstSleep time.Duration
 	// Fetch is added to Load on a node without the model's files. The initial nodes have all files.
 	Fetch time.Duration
-	// nil: none; see [Policy]
+	// Declared is nil if nothing is; see [Policy].
 	Declared *Declared
-	// GPUs is how many an instance needs, Device its memory on each while awake.
+	// GPUs is how many an instance needs, Device its memory on each while awake, Host on the host.
 	GPUs   int
 	Device api.Bytes
 	Host   api.Bytes
-	// by level, of each GPU and of the host
+	// Residue and HostResidue are the memory kept asleep, by level, of each GPU and of the host.
 	Residue, HostResidue [3]api.Bytes
 	Concurrency          int
-	// in prompt tokens per second, of all requests together
+	// Prefill is in prompt tokens per second, of all requests together.
 	Prefill float64
 	// Step is the time of one token of a single request; each further request adds the fraction Slope.
 	Step  time.Duration

@@ -11,7 +11,7 @@ import (
 // planner is like Logos (github.com/ls1intum/edutelligence): every 10 s it reassigns memory by demand. A request wakes
 // a sleeper at once if it fits; everything else waits for the plan.
 //
-//  1. A model's score is its requests, less a sixth with each plan.
+//  1. A model's score is its requests; each plan takes a sixth from the old ones.
 //  2. Instances unused for Keep fall asleep.
 //  3. Models with requests and no instance, the highest score first: wake a sleeper, or start, if there is room. Else
 //     idle instances give way, the lowest score first, and after a minute busy ones with a lower score.

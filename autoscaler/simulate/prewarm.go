@@ -32,17 +32,17 @@ type prewarm struct {
 const (
 	prewarmWindow  = 5 * time.Minute
 	prewarmWindows = int(24 * time.Hour / prewarmWindow)
-	// prewarmSwitch brings up an instance whose weights are there.
+	// prewarmSwitch is how long it takes to bring up an instance whose weights are there.
 	prewarmSwitch = 300 * time.Millisecond
 )
 
 type foreseen struct {
 	f *function
-	// by window of the day; now is the current one
+	// The most instances needed at once: need by window of the day, last in the previous window, now in this one.
 	need [prewarmWindows]int
 	last int
 	now  int
-	// in this window
+	// expected is the prediction for this window.
 	expected int
 }
 

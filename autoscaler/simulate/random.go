@@ -26,8 +26,8 @@ type random struct {
 type randomFunction struct {
 	f      *function
 	wanted int             // requesters that wait or rise
-	needed []time.Duration // when n+1 instances were last needed
-	before int
+	needed []time.Duration // needed[n]: when n+1 instances were last needed
+	before int             // how many were at the last change
 }
 
 type claim struct {

@@ -13,13 +13,13 @@ import (
 
 // Policy is a policy and its parameters. Declared values ([Model.Declared]) override them, unless Keep is given.
 type Policy struct {
-	// one of [All]
+	// Name is one of [All].
 	Name string
 	// Keep is how long unneeded instances stay. 0: the policy's default; [Forever]: until others need the room.
 	Keep time.Duration `flag:"keep" help:"how long what is idle stays, for every policy (default: the policy's own)"`
 	// KeepSlow replaces Keep for models that don't wake within Quick, in policies with sleepers; 0: Keep.
 	KeepSlow, Quick time.Duration
-	// for Rouse; 0: until its memory is needed
+	// UnloadAfter is how long a sleeper of Rouse stays; 0: until its memory is needed.
 	UnloadAfter time.Duration `flag:"unload-after" help:"how long a sleeper stays, for rouse (default: until its memory is wanted)"`
 	NoPrewake   bool          `flag:"no-prewake" help:"wake and start only for requests that are there, for rouse"`
 	// as in [api.Function], for Rouse
@@ -88,7 +88,7 @@ var defaultKeep = map[string]time.Duration{
 // Result is the result of one policy on a trace.
 type Result struct {
 	Name string `json:"name"`
-	// see the package comment
+	// GPUHours are as in the package comment.
 	GPUHours float64 `json:"gpu_hours"`
 	// HotShare is the share of rises that woke a sleeper; 0 if there were none.
 	HotShare float64 `json:"hot_share"`
@@ -118,7 +118,7 @@ type Result struct {
 	SleeperGiBHours float64 `json:"sleeper_gib_hours"`
 	// HeldShare is of the available hours.
 	HeldShare float64 `json:"held_share"`
-	// true if no target was searched
+	// TargetMet: P95 is at most the searched target, or there was none.
 	TargetMet bool `json:"target_met"`
 
 	spans  []span
@@ -126,7 +126,8 @@ type Result struct {
 	length time.Duration
 }
 
-// Run replays a trace under a policy, for horizon or until every request has ended, or ctx.
+// Run replays a trace under a policy until every request has ended and horizon has come, or ctx has ended. Errors are
+// of the input, or of a policy that exceeded the memory.
 func Run(ctx context.Context, cfg Config, trace Trace, horizon time.Duration, p Policy) (Result, error) {
 	cfg = cfg.WithDefaults(trace)
 	if err := cfg.Validate(); err != nil {
@@ -183,7 +184,7 @@ func (w *world) firstOf(some func(k int) bool) (times []time.Duration) {
 	return times
 }
 
-// quantile returns milliseconds.
+// quantile returns milliseconds; times are sorted.
 func quantile(times []time.Duration, q float64) float64 {
 	if len(times) == 0 {
 		return 0

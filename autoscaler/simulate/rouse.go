@@ -37,9 +37,10 @@ type rouseInstance struct {
 	decide.Instance
 	f       *rouseFunction
 	u       *unit
-	granted bool
+	granted bool // an activator holds the grant
 }
 
+// epoch is virtual time 0.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (p *rouse) now() time.Time { return epoch.Add(p.w.now) }

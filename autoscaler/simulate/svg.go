@@ -24,7 +24,7 @@ const (
 	svgNames  = 24
 )
 
-// They can be distinguished on white and on black.
+// palette can be distinguished on white and on black.
 var palette = []string{"#4c8dd6", "#e08a2b", "#3fa66a", "#d1566a", "#8f6fd0", "#b98a3d", "#2fa5b3", "#c763b0", "#8aa62f", "#6b7fa3", "#d9694a", "#4f9f8f"}
 
 func colour(model int) string { return palette[model%len(palette)] }
@@ -121,9 +121,8 @@ func (p *painter) byDevice(spans []span) [][]span {
 	return by
 }
 
-// A model of -1 is none.
 type piece struct {
-	model int
+	model int // -1: none
 	pale  bool
 }
 

@@ -61,7 +61,7 @@ var header = []string{"time", "model", "prompt_tokens", "output_tokens"}
 
 type shape struct {
 	name                        string
-	time, model, prompt, output int // below 0: none
+	time, model, prompt, output int // columns; model below 0: none
 	// failed is a column that is 0 in rows to skip; below 0: none.
 	failed int
 }

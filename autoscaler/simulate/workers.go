@@ -36,13 +36,13 @@ func workersOf(w *world) []*worker {
 
 func (k *worker) on(m *Model) []int { return k.devices[:m.GPUs:m.GPUs] }
 
-// weights returns those in host memory.
+// weights returns how much host memory m's weights take.
 func (m *Model) weights() api.Bytes {
 	return max(0, m.HostResidue[api.Level1]-m.HostResidue[api.Level2])
 }
 
-// caches are the models' weights in the hosts' memory. The least recently used are dropped for others. A model's
-// process stays, suspended: then it wakes as from level 2.
+// caches are the models' weights in the hosts' memory, once for each node. The least recently used are dropped for
+// others. A model's process stays, suspended: then it wakes as from level 2.
 type caches struct {
 	w     *world
 	nodes []map[*function]*cached
@@ -66,7 +66,7 @@ func (c *caches) forget(node int) {
 	clear(c.nodes[node])
 }
 
-// process is without weights, suspended.
+// process returns the host memory of m's process without weights, suspended.
 func (m *Model) process() api.Bytes {
 	return m.HostResidue[api.Level2] + m.Residue[api.Level2]*api.Bytes(m.GPUs)
 }
@@ -97,7 +97,7 @@ func (c *caches) load(f *function, node int) (took time.Duration, hot bool) {
 	return took, hot
 }
 
-// spare takes memory of a host, for which it drops weights.
+// spare takes n of a host's memory, for which it drops weights; false: there is too little.
 func (c *caches) spare(node int, n api.Bytes) bool {
 	for c.w.hosts[node]+n > c.w.cfg.HostMemory {
 		var oldest *function

@@ -59,8 +59,8 @@ type controller interface {
 	arrived(f *function)
 	// changed is called after requests ended, left or began to run.
 	changed(f *function)
-	// left is called when a node has left with lost. Their pending callbacks are dropped, and changed is called for
-	// each of their functions.
+	// left is called when a node has left with its instances, lost. Their pending callbacks are dropped, and changed is
+	// called for each of their functions.
 	left(node int, lost []*unit)
 	// joined is called when a new node has come in place of one that left.
 	joined(node int)
@@ -83,7 +83,7 @@ type world struct {
 	served     int
 	refused    int
 	broken     int             // lost after their first token
-	ends       []time.Duration // times to last token
+	ends       []time.Duration // times to last token of served requests
 	first      []time.Duration // times to first token; Hold for refused requests
 	answers    []answer        // in the order of the trace
 	spans      []span

@@ -168,7 +168,7 @@ func run(ctx context.Context, args []string) error {
 	}, kube)
 }
 
-// joins: the environment's proxy is for front doors only.
+// cluster configures the API server's client. joins: the environment's proxy is for front doors only.
 func cluster(kubeconfig string, joins bool) (*rest.Config, error) {
 	kube, err := rest.InClusterConfig()
 	if kubeconfig != "" {

@@ -63,7 +63,7 @@ func run(in io.Reader, out io.Writer) error {
 // arguments is any of the driver's structures: all have 64 bytes.
 type arguments [8]uint64
 
-// call returns the driver's error in code.
+// call calls a function of the driver, and returns the driver's error in code.
 func call(lib uintptr, name string, pid int, args *arguments) (code int32, err error) {
 	address, err := purego.Dlsym(lib, name)
 	if err != nil {

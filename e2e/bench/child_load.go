@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// AtOnce calls do concurrently; took is in milliseconds.
+// AtOnce calls do concurrently for each i below n; took has the returned times by i, in milliseconds.
 func AtOnce(n int, do func(i int) (time.Duration, error)) (took []float64, err error) {
 	took = make([]float64, n)
 	errs := make([]error, n)
@@ -22,7 +22,7 @@ func AtOnce(n int, do func(i int) (time.Duration, error)) (took []float64, err e
 	return took, errors.Join(errs...)
 }
 
-// Flood calls do at least once for each client; took is in microseconds.
+// Flood has clients call do again and again for d, at least once each; took is in microseconds.
 func Flood(d time.Duration, clients int, do func() error) (took []float64, perSecond float64, err error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex // guards took and err

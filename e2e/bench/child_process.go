@@ -2,7 +2,7 @@
 //
 // Start returns once the process has said a word, or has ended. The end of its output is kept for Until and errors.
 //
-// Methods are safe for many goroutines, but only one of Stop and Kill is called at a time.
+// Methods of a Process are safe for many goroutines, but only one of Stop and Kill is called at a time.
 
 package main
 
@@ -22,7 +22,7 @@ import (
 )
 
 type Process struct {
-	Began time.Time
+	Began time.Time // just before the exec
 
 	cmd    *exec.Cmd
 	waited chan struct{} // closed once it was reaped
@@ -114,7 +114,7 @@ func (p *Process) Kill() {
 	<-p.waited
 }
 
-// Stop kills it after a minute.
+// Stop ends it, and kills it where that takes a minute.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	select {
@@ -124,7 +124,8 @@ func (p *Process) Stop() {
 	}
 }
 
-// Memory and the following methods are Linux's.
+// Memory returns the process's own share (Pss) and all of its resident memory (Rss), in MiB. It and the following
+// methods are for Linux.
 func (p *Process) Memory() (pss, rss float64, err error) {
 	of, err := kib(p.PID(), "smaps_rollup", "Pss:", "Rss:")
 	return of[0] / 1024, of[1] / 1024, err
@@ -178,7 +179,7 @@ func (p *Process) Private() (float64, error) {
 
 var modelServer = regexp.MustCompile("^[^\x00]*\x00(engine|fake-runtime)\x00")
 
-// Resident is in MB.
+// Resident is for it and its descendants, in MB.
 func (p *Process) Resident() (float64, error) {
 	return family(p.PID(), nil, func(pid int) (float64, error) {
 		of, err := kib(pid, "status", "VmRSS:")
@@ -186,7 +187,8 @@ func (p *Process) Resident() (float64, error) {
 	})
 }
 
-// family adds up something of a process and its descendants. without may be nil.
+// family adds up something of a process and its descendants, but those whose command lines match without, which may be
+// nil.
 func family(pid int, without *regexp.Regexp, of func(pid int) (float64, error)) (float64, error) {
 	all, err := of(pid)
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

@@ -65,7 +65,7 @@ type Up struct {
 	*Process
 	Door     *Client
 	admin    *Client
-	patience time.Duration
+	patience time.Duration // how long anything may take
 }
 
 type UpConfig struct {
@@ -74,7 +74,7 @@ type UpConfig struct {
 	Manifest string // "": the built-in one
 	Args     []string
 	Env      []string // besides the environment
-	// 0: a minute
+	// Patience is how long anything may take; 0: a minute.
 	Patience time.Duration
 }
 
@@ -116,7 +116,7 @@ func (u *Up) Function(ctx context.Context, name string) (f admin.Function, err e
 	return f, err
 }
 
-// Order orders "stop", or "sleep?level=1".
+// Order gives a function an order such as "stop" or "sleep?level=1".
 func (u *Up) Order(ctx context.Context, name, what string) error {
 	return u.admin.Post(ctx, admin.PathFunctions+"/default/"+name+"/"+what, nil)
 }
@@ -160,7 +160,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// orderQuiet orders something once a function has no request. took is from the order on.
+// orderQuiet orders something once a function has no request, and waits until it is as wanted, which state names. took
+// is from the order on.
 func (u *Up) orderQuiet(ctx context.Context, name, what, state string, wanted func(admin.Function) bool) (took time.Duration, err error) {
 	if err := u.Await(ctx, name, "quiet", Quiet); err != nil {
 		return 0, err
@@ -173,7 +174,7 @@ func (u *Up) orderQuiet(ctx context.Context, name, what, state string, wanted fu
 	return time.Since(began), err
 }
 
-// rest waits for the sleeper's grant.
+// rest puts a function to sleep, and waits for its grant.
 func (u *Up) rest(ctx context.Context, name string) error {
 	_, err := u.orderQuiet(ctx, name, "sleep?level=1", "granted", func(f admin.Function) bool { return len(f.Granted) > 0 })
 	return err

@@ -72,7 +72,7 @@ func (b *clusterBench) measure(ctx context.Context, s suite) ([]report.Measureme
 	return s.run(b, ctx)
 }
 
-// stockWarm keeps the activator on the path, as it always is for ours.
+// stockWarm keeps the activator on the path, by a burst capacity of -1, as it always is for ours.
 var stockWarm = []string{"--image", "dev.local/foreign:v1", "--scale-min", "1", "-a", "autoscaling.knative.dev/target-burst-capacity=-1"}
 
 func ours(annotations ...string) []string {

@@ -57,13 +57,13 @@ type talkOptions struct {
 }
 
 const (
-	history = 4000
-	more    = 16
+	history = 4000 // tokens of a conversation before the turn
+	more    = 16   // that the turn adds
 )
 
 type talkModel struct {
 	name   string
-	length int // of a stream that is moved, enough that it does not end earlier
+	length int // tokens of a stream that is moved, enough that it does not end earlier
 	spec   infertest.Spec
 }
 
@@ -156,7 +156,7 @@ func (x *talk) begin(ctx context.Context, s **Engine, args ...string) (err error
 	return err
 }
 
-// All answers must be equal.
+// round has one conversation with both engines, whose answers must be equal.
 func (x *talk) round(ctx context.Context, rng *rand.Rand, vocab int) error {
 	if err := x.begin(ctx, &x.keeps, "--conversation-folder", x.folder, "--conversation-limit", "4GiB"); err != nil {
 		return err

@@ -17,8 +17,8 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// kill ends the last machine, stall stalls the link of the one before it, spoil makes the one before that send wrong
-// data.
+// faults come when a machine has half of the file: kill ends the last machine, stall stalls the link of the one before
+// it. spoil makes the one before that send wrong data.
 type faults struct{ kill, stall, spoil bool }
 
 type outcome struct {

@@ -29,11 +29,11 @@ type goBenchmark struct {
 	rows      []goRow
 }
 
-// goRow is a row of the report; of and beside are a sub-benchmark and a unit.
+// goRow is a row of the report; of and beside are the figures, "sub-benchmark unit".
 type goRow struct {
 	report.Measurement
 	of, beside  string
-	scale, most float64 // to the row's unit, 0: 1; limit of the median, or of the difference, 0: none
+	scale, most float64 // factor to the row's unit, 0: 1; limit of the median, or of the difference, 0: none
 }
 
 func goReport(all ...goBenchmark) func(context.Context, *report.Run) error {
@@ -86,6 +86,7 @@ func (b goBenchmark) run(ctx context.Context, small bool) (ms []report.Measureme
 	return ms, nil
 }
 
+// goFigures returns series by "sub-benchmark unit".
 func goFigures(out string) map[string][]float64 {
 	figures := map[string][]float64{}
 	for line := range strings.Lines(out) {
@@ -154,8 +155,8 @@ func planBenchmark() goBenchmark {
 	return b
 }
 
-// The loads are 16 functions of which 8 have a request every two seconds, 16 with one every second, and 1,000 of which
-// 100 have one every two seconds.
+// recordBenchmark's loads are 16 functions of which 8 have a request every two seconds, 16 with one every second, and
+// 1,000 of which 100 have one every two seconds.
 func recordBenchmark() goBenchmark {
 	b := goBenchmark{pkg: "autoscaler", name: "Record", each: "1000x", rounds: 1}
 	for _, load := range []struct {

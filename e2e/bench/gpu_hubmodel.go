@@ -21,7 +21,7 @@ const hubVocab = 512
 
 type hubModel struct{ infertest.Spec }
 
-// vllmWeights is in bytes.
+// vllmWeights are the bytes of the model that vLLM serves.
 const vllmWeights = 8e9
 
 // tensor is a matrix, or a vector of ones where rows is 0.

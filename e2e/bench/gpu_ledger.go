@@ -14,6 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
+// slack is by how much ledger and nvidia-smi may differ: contexts and fragments, which the capacity leaves out.
 const slack = 256 << 20
 
 func (b *gpuBench) ledger(ctx context.Context, p *gpuPart) error {
@@ -48,7 +49,7 @@ func (b *gpuBench) ledger(ctx context.Context, p *gpuPart) error {
 	return b.ledgerOf(ctx, p, "engine", manifest, env)
 }
 
-// The manifest's function is called held.
+// ledgerOf does it for a manifest's function, which is called held.
 func (b *gpuBench) ledgerOf(ctx context.Context, p *gpuPart, who, manifest string, env []string) error {
 	before, err := smi(ctx, env)
 	if err != nil {
@@ -90,9 +91,10 @@ func (u *Up) become(ctx context.Context, state string) error {
 	return nil
 }
 
-// settles is how long the two may take to agree.
+// settles is how long ledger and nvidia-smi may take to agree.
 const settles = 20 * time.Second
 
+// heldBytes is the use of the device by three sources.
 type heldBytes struct {
 	// by the ledger: a sleeper that may be woken at any time counts as if awake
 	account int64

@@ -57,7 +57,7 @@ func (b *gpuBench) tooLarge(size float64) string {
 
 func gigabytes(n float64) string { return fmt.Sprintf("%.3g GB", n/1e9) }
 
-// The wake ends with a token.
+// gpuNap returns the seconds of a sleep and of a wake, which ends with a token.
 func gpuNap(ctx context.Context, s *gpuSubject, level int) (sleep, wake float64, err error) {
 	began := time.Now()
 	if err := s.Sleep(ctx, level, engine.SleepRefuse); err != nil {
@@ -133,7 +133,7 @@ func (b *gpuBench) modelFile(size float64) (string, error) {
 	return path, infertest.Ensure(path, s)
 }
 
-// It fails where there is no room.
+// makeRoom makes the folder of path, unless the file is there, and fails where size bytes have no room.
 func (b *gpuBench) makeRoom(path string, size float64) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
-// Device computed; a processor has no name, driver and memory.
+// Device is where the parts ran; a processor has no name, driver and memory.
 type Device struct {
 	Name       string `json:"name,omitempty"`
 	Driver     string `json:"driver,omitempty"`
@@ -49,7 +49,7 @@ type gpuPart struct {
 
 func (p *gpuPart) add(name, unit string, value float64) { p.beside(name, unit, value, 0, "") }
 
-// of says what limit is.
+// beside adds a row with a limit or a value to compare with; of says which.
 func (p *gpuPart) beside(name, unit string, value, limit float64, of string) {
 	m := report.Measurement{Name: p.name + ": " + name, What: p.what, Unit: unit, Against: of}
 	switch {

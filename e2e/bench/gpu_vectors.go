@@ -48,7 +48,7 @@ func questions() (list []string) {
 	return list
 }
 
-// In halves the last bits differ, so the answers must be certain.
+// equal asks both workers the same. In halves the last bits differ, so the answers must be certain.
 func (b *gpuBench) equal(ctx context.Context, p *gpuPart) error {
 	var answers [2][]string
 	asked := questions()

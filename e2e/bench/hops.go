@@ -30,7 +30,7 @@ type hop struct {
 	gates
 }
 
-// gates of 0 are none.
+// gates are limits of what a hop may cost; 0: none.
 type gates struct {
 	added   float64 // microseconds of a request, one at a time
 	stream  float64 // microseconds of a stream, one at a time
@@ -119,7 +119,7 @@ func (b *localBench) startLlamaSwap(ctx context.Context) (hop, error) {
 	return hop{name: "llama-swap", Client: NewClient(api.Endpoint("http://" + at)), programs: []*Process{p}}, err
 }
 
-// The first server is bare.
+// hops measures servers in turns; the first is bare.
 func (b *localBench) hops(ctx context.Context, servers []hop, loads []load, model, against string) ([]report.Measurement, error) {
 	var took, rate, processor []report.Measurement
 	memory, err := private(ctx, servers, chat(model, 1, false), oneAwake)

@@ -18,11 +18,11 @@ func (b *localBench) startServer(ctx context.Context, manifest string) (*Up, err
 }
 
 type round struct {
-	before func() error
+	before func() error              // not measured; may be nil
 	took   func() (time.Time, error) // when what is measured has ended
 }
 
-// The first warm rounds do not count.
+// takeTurns returns the milliseconds of each side. The first warm rounds do not count.
 func takeTurns(rounds, warm int, sides ...round) ([][]float64, error) {
 	series := make([][]float64, len(sides))
 	for i := range rounds + warm {

@@ -35,7 +35,7 @@ const (
 	routeEngines = 4
 	clients      = 8
 	turns        = 6
-	slots        = 8
+	slots        = 8 // requests that an engine takes at once
 	modelName    = "m"
 )
 
@@ -211,7 +211,7 @@ func play(ctx context.Context, seed, conversations int, sessions bool, do ask) (
 	return float64(cached) / float64(prompts), nil
 }
 
-// The model has a token for each word.
+// randomWords are n words in an order of their own. The model has a token for each.
 func randomWords(seed, of, n int) string {
 	r := rand.New(rand.NewPCG(uint64(seed), uint64(of)))
 	list := strings.Fields("apple pear plum lemon grape melon cherry mango")

@@ -47,7 +47,7 @@ func (b *simulations) each(do func(k int, seed uint64) error) error {
 	return all.Wait()
 }
 
-// With -small it is an hour, of an office half a day, which is empty at night.
+// length returns a load's. With -small it is an hour, of an office half a day, which is empty at night.
 func (b *simulations) length(load simulate.Load) time.Duration {
 	if load == simulate.Office {
 		return max(b.day, 12*time.Hour)

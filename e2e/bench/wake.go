@@ -108,7 +108,7 @@ func (b *localBench) wakeCrowd(ctx context.Context) ([]report.Measurement, error
 	})
 }
 
-// The functions start a few at a time.
+// wokenAtOnce starts functions a few at a time, and then asks all at once, asleep and awake in turns.
 func wokenAtOnce(ctx context.Context, of func(name string) *Client, names []string, rounds int, server string, rest func() error) ([]report.Measurement, error) {
 	const few = 5 // starts are not measured
 	for i := 0; i < len(names); i += few {
@@ -138,7 +138,7 @@ func wokenAtOnce(ctx context.Context, of func(name string) *Client, names []stri
 	return []report.Measurement{m.Gated(added <= crowdGate, "p95 at most %g ms above the p95 of functions that are awake (it is %.1f)", crowdGate, added)}, nil
 }
 
-// streams returns milliseconds to the first byte.
+// streams asks all functions at once, and returns the milliseconds to their first bytes.
 func streams(ctx context.Context, of func(name string) *Client, names []string) ([]float64, error) {
 	return AtOnce(len(names), func(i int) (time.Duration, error) {
 		began := time.Now()

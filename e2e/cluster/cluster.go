@@ -92,7 +92,7 @@ func output(cmd *exec.Cmd) (string, error) {
 	return out.String(), nil
 }
 
-// Load puts images into the node, from archives of "docker save".
+// Load puts images into the node, from archives of "docker save". It replaces those of the same names.
 func (c *Cluster) Load(ctx context.Context, tars ...string) error {
 	err := until(ctx, 30*time.Second, func() error {
 		_, err := output(c.record.in(ctx, filepath.Join(c.Bin, "ctr"), "version"))

@@ -39,7 +39,7 @@ func configure(p Places, built programs) error {
 	return nil
 }
 
-// The verbs are the folder of the addresses given out, and the pods' network.
+// Each %q is the folder of the addresses given out, then the pods' network.
 const bridgeConfig = `{"cniVersion": "1.0.0", "name": "pods", "plugins": [
   {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true,
    "ipam": {"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}},
@@ -75,7 +75,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
 
 // A deleted image can't be pulled again, so images are never collected (100), nothing is evicted (0%%), and a pull that
 // failed before the image was loaded does not count (NeverVerify). For eviction, the kubelet counts page cache as used
-// memory: a build beside the cluster would evict Knative's pods.
+// memory: a build beside the cluster would evict Knative's pods. failCgroupV1: the host may have either version.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 cgroupDriver: cgroupfs

@@ -29,6 +29,7 @@ var found = sync.OnceValues(func() (*Cluster, error) {
 	return Running(p)
 })
 
+// cannot is why tests are skipped: this machine can't run a cluster.
 type cannot struct{ error }
 
 // Get returns the cluster of this checkout, and brings it up if it does not run. It goes on running after the test.

@@ -17,7 +17,7 @@ import (
 // GPUs are the fake devices of the node. Simulated model servers account their memory on them (package device).
 type GPUs struct {
 	Count    int
-	Replicas int   // pods that may share a device
+	Replicas int   // pods that may share a device; 1: none share
 	MemoryMB int   // of each device
 	Lost     []int // unhealthy, and a process that uses them fails
 }
@@ -52,7 +52,8 @@ func (g GPUs) uuids(lost bool) string {
 	return strings.Join(all, ",")
 }
 
-// One that is no longer wanted stays until it has no holder.
+// make makes the devices in dir. An existing one keeps its holders; one that is not wanted any more stays until it has
+// none.
 func (g GPUs) make(dir string) error {
 	if err := device.Create(dir); err != nil {
 		return err

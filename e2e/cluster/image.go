@@ -32,7 +32,7 @@ func images(p programs) []pack.Image {
 	return all
 }
 
-// A program's path has the hash of its inputs in it.
+// archive returns a file of the cache for each image. A program's path has the hash of its inputs in it.
 func archive(cache string, all []pack.Image) ([]string, error) {
 	var files []string
 	for _, img := range all {

@@ -21,8 +21,8 @@ import (
 // Init is the node's first process. It arranges the node's mounts and links, runs and restarts services, and reaps
 // orphans. It returns only if it could not begin.
 //
-// If its file 3, a pipe, closes before it has a byte, the process that started the node is dead, and Init returns. Its
-// file 4 is the listening socket.
+// Its file 3 is a pipe: a byte says that the node's end of the link exists. If it closes before, the process that
+// started the node is dead, and Init returns. Its file 4 is the listening socket of [supervisor].
 func Init(p Places) error {
 	if os.Getpid() != 1 {
 		return errors.New("init: this is no first process: `cluster up` starts it")
@@ -76,15 +76,15 @@ func mounts(p Places) error {
 type first struct {
 	log *slog.Logger
 
-	mu       sync.Mutex // guards what follows; held from a fork until its pid is noted
+	mu       sync.Mutex // guards what follows and its elements; held from a fork until its pid is noted
 	services map[string]*running
-	order    []string // in the order of their first start
-	helpers  map[int]chan syscall.WaitStatus
+	order    []string                        // in the order of their first start
+	helpers  map[int]chan syscall.WaitStatus // by pid; the reaper sends
 }
 
 type running struct {
 	ServiceStatus
-	ended chan struct{} // closed by the reaper; a new one for each start
+	ended chan struct{} // closed by the reaper when the process has ended; a new one for each start
 }
 
 func (f *first) network() error {
@@ -182,7 +182,7 @@ func (f *first) note(pid int, status syscall.WaitStatus) {
 	}
 }
 
-// The mutex is held.
+// launch starts a service's process. The caller holds mu.
 func (f *first) launch(r *running) error {
 	out, err := os.OpenFile(r.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

@@ -25,7 +25,7 @@ func (c *Cluster) install(ctx context.Context, n node, m manifests) error {
 	if _, err := c.Kubectl(ctx, "delete", "lease", "--all", "-n", "knative-serving", "--ignore-not-found"); err != nil {
 		return fmt.Errorf("remove old leases: %w", err)
 	}
-	// Where files were kept the webhook is asked before its pod is up.
+	// Where files were kept Knative's webhook is asked before its pod is up.
 	if err := until(ctx, 2*time.Minute, func() error { return c.apply(ctx, m.Core, "--server-side", "--force-conflicts") }); err != nil {
 		return fmt.Errorf("apply Knative: %w", err)
 	}

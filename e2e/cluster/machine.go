@@ -78,13 +78,13 @@ func groups() (all []string) {
 	return all
 }
 
-// record is written before the host is changed.
+// record has what is needed to take a node down. It is written before the host is changed.
 type record struct {
 	Checkout string            `json:"checkout"`
 	Cache    string            `json:"cache"`
 	Node     string            `json:"node"`
 	Boot     string            `json:"boot"`  // the kernel's name for this run of it: after the next, PID means nothing
-	PID      int               `json:"pid"`   // as the host counts; 0: not started
+	PID      int               `json:"pid"`   // of the node's first process, as the host counts; 0: not started
 	Start    string            `json:"start"` // when the kernel started it: a number is used again
 	Sysctls  map[string]string `json:"sysctls"`
 	Made     []string          `json:"made"` // folders to remove, the deepest first

@@ -17,7 +17,7 @@ type Service struct {
 	Name string   `json:"name"`
 	Path string   `json:"path"`
 	Args []string `json:"args"`
-	Env  []string `json:"env,omitempty"` // the first of a name counts
+	Env  []string `json:"env,omitempty"` // before the first process's own: the first of a name counts
 	Log  string   `json:"log"`           // its output is appended to it
 }
 

@@ -4,7 +4,8 @@
 // For each model it chooses what serves it: our engine if possible, else Ollama, if installed. Unreadable models are
 // skipped, each with its reason.
 //
-// It never follows a manifest out of its store, and reads only a bounded part of files that are no models.
+// It never follows a manifest out of its store, and reads only a bounded part of files that are no models. All
+// functions are safe for concurrent use.
 package catalog
 
 import (
@@ -18,7 +19,7 @@ import (
 
 // Skipped is something that is not served, and why.
 type Skipped struct {
-	What string
+	What string // printable
 	Why  error
 }
 
@@ -37,7 +38,7 @@ func printable(name string) string {
 
 type found struct {
 	functions []api.Function
-	what      []string
+	what      []string // of each function
 	left      []Skipped
 }
 

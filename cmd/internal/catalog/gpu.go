@@ -13,7 +13,7 @@ import (
 
 // GPU describes the GPU as functions declare it.
 type GPU struct {
-	// Apple's are not accounted for: Devices is 0 then, else 1.
+	// Is: there is one. Apple's are not accounted for: Devices is 0 then, else 1.
 	Is      bool
 	Devices int
 }

@@ -26,15 +26,15 @@ type Store struct{ Dir string }
 // Model is a model that Ollama has.
 type Model struct {
 	Name string
-	// of its blobs
+	// Size is the sum of its blobs.
 	Size api.Bytes
-	// why our engine can't serve it
+	// Engine is why our engine can't serve it; nil: it can.
 	Engine error
 	// Ignores lists the declarations that our engine ignores.
 	Ignores string
 
 	store string
-	file  string
+	file  string // the blob with its weights
 }
 
 const (

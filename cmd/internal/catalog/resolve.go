@@ -80,7 +80,7 @@ var (
 
 // Missing is the error of a model that is not here.
 type Missing struct {
-	// Library may be meant, in Ollama's library.
+	// Library is the reference that may be meant in Ollama's library; empty: none.
 	Library string
 
 	text string

@@ -131,7 +131,7 @@ func newCluster(config *rest.Config) (*cluster, error) {
 	return &cluster{config: config, http: client, kube: kube, dyn: dyn, mapper: mapper, namespace: metav1.NamespaceDefault}, nil
 }
 
-// scope is empty for all.
+// scope returns the namespace for lists; empty: all.
 func (c *cluster) scope() string {
 	if c.all {
 		return metav1.NamespaceAll

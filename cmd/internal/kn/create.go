@@ -98,10 +98,9 @@ or to the Service by ` + "`kn service update`" + `.`,
 	return cmd
 }
 
-// Hints go to notes.
 type creator struct {
 	*cluster
-	out, notes io.Writer
+	out, notes io.Writer // steps, and hints
 }
 
 func (c *creator) say(format string, args ...any) { fmt.Fprintf(c.out, format+"\n", args...) }
@@ -365,7 +364,7 @@ func (c *creator) ready(ctx context.Context, n *creation) error {
 	}, func() string { return last })
 }
 
-// until polls until done, a permanent error, or the end of ctx, with where in its error. Errors of a busy cluster count
+// until polls until done, a permanent error, or the end of ctx, whose error has where. Errors of a busy cluster count
 // as "not yet".
 func until(ctx context.Context, done func(context.Context) (bool, error), where func() string) error {
 	err := wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {

@@ -20,7 +20,7 @@ import (
 // creation is a function to create, as flags of kn service create and as pods and annotations, which are made together.
 type creation struct {
 	namespace, name string
-	flags           map[string][]string // values
+	flags           map[string][]string // values by flag
 	pod             corev1.PodSpec      // with one container
 	parts           []part              // that the pods need
 }

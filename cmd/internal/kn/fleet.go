@@ -35,7 +35,7 @@ type Service struct {
 	Name       api.FunctionName `json:"name"`
 	URL        string           `json:"url,omitempty"`
 	Conditions []Condition      `json:"conditions,omitempty"`
-	// by traffic, then the newest first
+	// Revisions are in the order of their traffic, then the newest first.
 	Revisions []Revision `json:"revisions"`
 }
 
@@ -48,7 +48,7 @@ type Revision struct {
 	// Scaling is its PodAutoscaler's, if requested.
 	Conditions []Condition `json:"conditions,omitempty"`
 	Scaling    []Condition `json:"scaling,omitempty"`
-	// nil if the autoscaler does not serve it
+	// Function is nil if the autoscaler does not serve it: Conditions say why.
 	Function *admin.Function `json:"function,omitempty"`
 }
 
@@ -66,7 +66,7 @@ type knObject struct {
 	} `json:"spec"`
 	Status struct {
 		URL string `json:"url"`
-		// of a Service
+		// LatestCreatedRevisionName is only in a Service.
 		LatestCreatedRevisionName string      `json:"latestCreatedRevisionName"`
 		Conditions                []Condition `json:"conditions"`
 		Traffic                   []struct {

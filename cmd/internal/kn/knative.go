@@ -17,7 +17,8 @@ var needed = []schema.GroupVersionResource{
 	{Group: "networking.internal.knative.dev", Version: "v1alpha1", Resource: "serverlessservices"},
 }
 
-// knative checks that the cluster has a Knative Serving that Rouse works with.
+// knative checks that the cluster has a Knative Serving that Rouse works with. Errors say what to do; remark may be
+// empty.
 func (c *cluster) knative(ctx context.Context) (version, remark string, err error) {
 	for _, r := range needed {
 		known, err := c.kube.Discovery().ServerResourcesForGroupVersion(r.GroupVersion().String())

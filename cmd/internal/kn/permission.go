@@ -13,7 +13,7 @@ import (
 
 type right struct {
 	verb, group, resource, subresource string
-	// namespace is empty for all or objects without one, name for every name.
+	// namespace is empty for all or for objects without one; name is empty for every name.
 	namespace, name string
 }
 

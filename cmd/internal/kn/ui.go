@@ -72,6 +72,7 @@ func (c *cluster) remote(ctx context.Context) (page.Remote, error) {
 		Token: rand.Text(),
 		Keys:  verb.ServeKeys(keysSecret{c}),
 		Admin: page.Target{URL: admin, Transport: c.http.Transport, Header: d.Header, Refused: fault},
+		// The API server's proxy consumes Authorization.
 		Front: page.Target{URL: front, Transport: c.http.Transport, KeyHeader: "X-Api-Key", Refused: frontFault},
 	}, nil
 }

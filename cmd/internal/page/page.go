@@ -1,7 +1,7 @@
 // Package page is the web page of a server, embedded in the program. It loads nothing from elsewhere, and calls the
 // administrative API with the token after the # of its address, which browsers never send.
 //
-// Its source is in src; built is npm's output (make page), so that Go needs no npm.
+// Its source is in src; built is npm's output (make page), so that Go needs no npm; make page-check compares the two.
 package page
 
 import (

@@ -31,14 +31,14 @@ const HeaderToken = "X-Rouse-Page"
 //  2. Everything else needs the token, because every user of the machine can reach a port on loopback, and no foreign
 //     Origin.
 //  3. It passes on what the page uses of the administrative API, and clients' paths to the front door.
-//  4. Token, origin and cookies are not passed on. The other side's credential is never returned.
+//  4. Token, origin and cookies are not passed on. The other side's credential is added, and never returned.
 //
 // It is safe for concurrent use.
 type Remote struct {
 	// Token is the part of the page's address after the #.
 	Token        string
 	Admin, Front Target
-	// nil: Admin does
+	// Keys serves [admin.PathKeys]; nil: Admin does.
 	Keys http.Handler
 }
 
@@ -46,7 +46,7 @@ type Remote struct {
 type Target struct {
 	URL       *url.URL
 	Transport http.RoundTripper
-	// the credential
+	// Header is added to each request: the credential.
 	Header http.Header
 	// Refused reads an unsuccessful answer that is not the server's own; nil: all are.
 	Refused func(resp *http.Response, method string, body []byte) error
@@ -71,8 +71,8 @@ func (m Remote) Handler() http.Handler {
 	})
 }
 
-// Behind serves the page, and the paths it uses behind a guard, which passes a request to next or answers it. m.Token
-// is not checked.
+// Behind serves the page, and the paths it uses behind a guard, which passes a request to next or answers it. The guard
+// is the only protection: m.Token is not checked.
 func (m Remote) Behind(index http.Handler, guard func(next http.Handler) http.Handler) http.Handler {
 	files, toAdmin, front := Files(), guard(whole(m.Admin.proxy())), guard(whole(m.Front.proxy()))
 	keys := toAdmin

@@ -52,7 +52,7 @@ var (
 
 const stateHead = "STATE"
 
-// usual fit into a terminal of 80, all are those of --output wide.
+// usual are the columns that fit into a terminal of 80, all are those of --output wide.
 var (
 	usual = []column{columnName, columnState, columnAwake, columnMemory, columnHeld, columnRunning,
 		{head: "LAST", cell: func(f admin.Function) string { return shortAgo(f.Activator.LastRequest) }},

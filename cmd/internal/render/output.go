@@ -103,7 +103,7 @@ func Print[T any](cmd *cobra.Command, v T, text func(io.Writer, T) error) error 
 	return fmt.Errorf("--output %q: want text, json or yaml", format)
 }
 
-// All else is as encoding/json writes it.
+// readable makes durations texts; all else is as encoding/json writes it.
 var readable = json.JoinOptions(jsonv1.DefaultOptionsV1(), json.WithMarshalers(json.MarshalToFunc(func(enc *jsontext.Encoder, d time.Duration) error {
 	return enc.WriteToken(jsontext.String(d.String()))
 })))
@@ -220,9 +220,10 @@ func Harmless(w io.Writer) io.Writer {
 	return w
 }
 
+// harmless is not safe for concurrent use.
 type harmless struct {
 	w    io.Writer
-	held []byte // an incomplete sequence
+	held []byte // the beginning of an incomplete sequence
 }
 
 const longestColour = 32

@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// With two spaces between columns it has 80.
+// Widths of a waterfall's columns, which have two spaces between them.
 const (
 	partWidth = 10
 	nameWidth = 20

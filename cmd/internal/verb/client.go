@@ -21,7 +21,7 @@ type Client struct {
 	URL  func(path string) string
 	// Peer names the server in errors.
 	Peer string
-	// the credential
+	// Header has the credential.
 	Header http.Header
 	// Refused reads an unsuccessful answer that is not the server's own; nil: all are.
 	Refused func(resp *http.Response, method string, body []byte) error

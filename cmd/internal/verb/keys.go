@@ -35,7 +35,7 @@ type KeysFile interface {
 	Change(ctx context.Context, change func(raw []byte) ([]byte, error)) error
 }
 
-// secret is "" for clients without a key. first: the file is new.
+// makeKey declares a key. secret is "" for clients without one. first: the file is new.
 func makeKey(ctx context.Context, file KeysFile, k apikey.Key) (secret string, first bool, err error) {
 	if k.Name != apikey.Anonymous {
 		secret, k.Hash = apikey.New()
@@ -178,7 +178,8 @@ func mergeKey(patch map[string]json.RawMessage, k *apikey.Key) error {
 	return err
 }
 
-// Keys manages keys. open finds the file by the flags that flags adds; hint says how to tell a server of a new file.
+// Keys manages keys. open finds the file by the flags that flags adds; hint says how to tell a server of a new file;
+// empty: it knows.
 func (p Program) Keys(open func(cmd *cobra.Command) (KeysFile, error), flags func(cmd *cobra.Command), hint func(KeysFile) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",

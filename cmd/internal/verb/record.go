@@ -56,7 +56,7 @@ func Create(path string) (*os.File, error) {
 	return file, err
 }
 
-// keep removes an incomplete file.
+// keep writes a new file, and removes an incomplete one.
 func keep(path string, from io.Reader) (n int64, err error) {
 	file, err := Create(path)
 	if err != nil {

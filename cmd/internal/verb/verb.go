@@ -24,7 +24,7 @@ type Program struct {
 	Connect func(cmd *cobra.Command) (*Server, error)
 	// Flags adds the flags for the place; nil: the root has them.
 	Flags func(cmd *cobra.Command, lists bool)
-	// may be nil
+	// Complete may be nil.
 	Complete cobra.CompletionFunc
 	// Revisions: a name may stand for the revisions of a Knative Service.
 	Revisions bool
@@ -43,11 +43,11 @@ type Server struct {
 // Match is the result of looking a name up.
 type Match struct {
 	Name string
-	// the one with the most traffic first
+	// Functions are the served ones, the one with the most traffic first.
 	Functions []Function
 	// Unserved says why there are none.
 	Unserved error
-	// of its events
+	// Subject is its events' subject.
 	Subject api.FunctionName
 }
 

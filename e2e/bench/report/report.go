@@ -26,7 +26,7 @@ type Report struct {
 	At      time.Time `json:"at"`
 	Machine Machine   `json:"machine"`
 	Small   bool      `json:"small,omitempty"`
-	// Device computed, where the processor did not.
+	// Device describes where it was measured; nil: on the processor.
 	Device       any           `json:"device,omitempty"`
 	Notes        []string      `json:"notes,omitempty"`
 	AllHeld      bool          `json:"allHeld"`
@@ -49,7 +49,7 @@ type Measurement struct {
 	Name string `json:"name"`
 	What string `json:"what"`
 	Unit string `json:"unit"`
-	// of each side
+	// N is the rounds of each side.
 	N        int      `json:"n"`
 	Rouse    Summary  `json:"rouse"`
 	Against  string   `json:"against,omitempty"`
@@ -57,7 +57,7 @@ type Measurement struct {
 	// Difference is the median of the differences of neighbouring rounds.
 	Difference      float64 `json:"difference,omitempty"`
 	DifferenceOfP50 float64 `json:"differenceOfP50,omitempty"`
-	// of the medians
+	// Ratio is between the medians.
 	Ratio float64 `json:"ratio,omitempty"`
 	// Held: the gate is met; nil: there is none.
 	Gate string `json:"gate,omitempty"`
@@ -69,7 +69,7 @@ type Measurement struct {
 type Summary struct {
 	P50 float64 `json:"p50"`
 	P95 float64 `json:"p95"`
-	// of 100 values or more
+	// P99 is of 100 values or more.
 	P99 float64 `json:"p99,omitempty"`
 	Min float64 `json:"min"`
 }

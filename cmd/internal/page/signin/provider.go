@@ -20,7 +20,7 @@ import (
 const (
 	mostAnswer    = 1 << 20
 	retryProvider = 5 * time.Second
-	// skew is to the provider's clock.
+	// skew is the tolerated difference to the provider's clock.
 	skew = time.Minute
 	// atOnce bounds concurrent redemptions: anyone can send back any code.
 	atOnce = 16
@@ -110,7 +110,7 @@ func (p *provider) discover() (*endpoints, error) {
 	}, nil
 }
 
-// Errors are errProvider and errRefused.
+// redeem exchanges a code for a person. Errors are errProvider and errRefused.
 func (p *provider) redeem(ctx context.Context, code string, t ticket) (who, error) {
 	select {
 	case p.room <- struct{}{}:

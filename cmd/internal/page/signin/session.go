@@ -10,18 +10,19 @@ import (
 	"time"
 )
 
+// One session more than maxSessions ends the one that expires first.
 const maxSessions = 1000
 
 type session struct {
 	who  who
 	ends time.Time
-	ctx  context.Context
+	ctx  context.Context // ends with the session
 	end  context.CancelFunc
 }
 
-// sessions are by a hash of the cookie's value, so that the time of a lookup reveals nothing of it.
+// sessions has all sessions, by a hash of the cookie's value, so that the time of a lookup reveals nothing of it.
 type sessions struct {
-	ctx context.Context
+	ctx context.Context // of the server: all sessions end with it
 
 	mu  sync.Mutex // guards all below
 	all map[[sha256.Size]byte]*session
@@ -49,7 +50,7 @@ func (l *sessions) begin(person who, lasts time.Duration) string {
 	return secret
 }
 
-// The caller holds the lock.
+// first returns the one that expires first. The caller holds mu.
 func (l *sessions) first() (first *session) {
 	for _, s := range l.all {
 		if s.ctx.Err() == nil && (first == nil || s.ends.Before(first.ends)) {

@@ -4,7 +4,7 @@
 // The life of a sign-in:
 //
 //  1. GET [page.PathSignIn] gives the browser a cookie with a secret, and redirects it to the provider. State, nonce
-//     and PKCE verifier are derived from it, so that sign-ins that only begin use no memory.
+//     and PKCE verifier are derived from it with a key of this process: sign-ins that only begin use no memory.
 //  2. The provider sends the browser back. The answer must match the cookie and come within ten minutes.
 //  3. The code is redeemed, and the ID token verified: signature, issuer, audience, time, nonce.
 //  4. Groups or verified e-mail address must be allowed ([Config]); none are by default.
@@ -38,14 +38,14 @@ const PathCallback = page.PathSignIn + "/callback"
 
 // Config configures the sign-in. URL, Issuer, ClientID, Log and an allowed group or address are required.
 type Config struct {
-	// https://HOST, or http if the host is this machine
+	// URL is the page's own: https://HOST, or http if the host is this machine.
 	URL string `flag:"url" help:"the page's own <URL>, as browsers have it: https, or http on this machine (default: that of --listen, on loopback)"`
-	// https, or http if the host is this machine
+	// Issuer is https, or http if the host is this machine.
 	Issuer   string `flag:"oidc-issuer" help:"<URL> of the provider (required)"`
 	ClientID string `flag:"oidc-client-id" help:"Rouse's <name> at the provider (required)"`
 	// Secret is called at each sign-in. Nil: PKCE alone proves that the browser that redeems a code began the sign-in.
 	Secret func() (string, error)
-	// in addition to openid; default email, profile
+	// Scopes are in addition to openid. Default: email, profile.
 	Scopes []string `flag:"oidc-scope" split:"" help:"<scopes> that are asked for besides openid; some providers want groups"`
 	// Default: groups.
 	GroupsClaim string   `flag:"oidc-groups-claim" help:"the <claim> of the ID token that has a person's groups"`
@@ -116,7 +116,7 @@ type Server struct {
 	cookies  cookies
 }
 
-// New sends no requests yet. All sessions end with ctx.
+// New returns a Server. It sends no requests yet. All sessions end with ctx.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -125,6 +125,7 @@ func (e *eager) FlushError() error {
 	return nil
 }
 
+// end ends what flushes later: the writer is not used any more.
 func (e *eager) end() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

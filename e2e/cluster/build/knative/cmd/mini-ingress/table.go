@@ -73,6 +73,7 @@ func newRoute(path networking.HTTPIngressPath, public bool) route {
 	return r
 }
 
+// find returns nil if there is none. public: only routes that are visible outside count.
 func (t table) find(host, path string, h http.Header, public bool) *route {
 	routes := t[hostname(host)]
 	for i := range routes {
@@ -84,7 +85,7 @@ func (t table) find(host, path string, h http.Header, public bool) *route {
 	return nil
 }
 
-// hostname is without a port, in lower case.
+// hostname returns host without a port, in lower case.
 func hostname(host string) string {
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
 		host = host[:i]
