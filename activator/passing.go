@@ -109,9 +109,6 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 			}
 		},
 		ModifyResponse: func(resp *http.Response) error {
-			if resp.StatusCode != http.StatusSwitchingProtocols {
-				first.stop()
-			}
 			if code := resp.Header.Get(control.HeaderRefused); code != "" && resp.StatusCode >= http.StatusInternalServerError {
 				return &forward.Failure{Code: code, Err: api.Errorf(http.StatusServiceUnavailable, code, "the instance refused the request: %s", code)}
 			}
@@ -133,6 +130,8 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 					first, _, _ := strings.Cut(offered, ",") // browsers refuse an answer that chooses none
 					resp.Header.Set(headerProtocols, first)
 				}
+			} else {
+				first.stop()
 			}
 			return nil
 		},
