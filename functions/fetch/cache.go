@@ -51,9 +51,9 @@ type Model struct {
 	// Path is loaded by the runtime: a file, a folder like a hub's repository, or for ollama:// a folder for OLLAMA_MODELS.
 	Path string
 	Size api.Bytes
-	// GGUF is the file to load of one GGUF model, a split one's first.
+	// GGUF is the file to load if the files are one GGUF model, of a split one the first; else "".
 	GGUF string
-	// Name is "name:tag" of a model of ollama://.
+	// Name is "name:tag" of a model of ollama://, else "".
 	Name string
 
 	release func()
@@ -113,8 +113,8 @@ func (c *Cache) fetch(ctx context.Context, r Ref, progress func(Progress)) (Mode
 		return Model{}, err
 	}
 	defer l.release()
-	_ = l.file.Truncate(0) // an earlier holder's progress
-	m, old, err := c.open(ctx, key, good)
+	_ = l.file.Truncate(0)                // an earlier holder's progress
+	m, old, err := c.open(ctx, key, good) // another process may have finished it
 	if err != nil || m != nil {
 		return deref(m), err
 	}
@@ -160,6 +160,7 @@ func (c *Cache) open(ctx context.Context, key string, good func(*record) bool) (
 	return &m, e, nil
 }
 
+// model takes over l, which holds e's tree.
 func (c *Cache) model(e *record, l *lock) Model {
 	tree := c.treePath(e.Tree)
 	m := Model{Path: filepath.Join(tree, filepath.FromSlash(e.Path)), Size: e.size(), Name: e.Name}

@@ -18,7 +18,7 @@ import (
 
 // Config configures a [Cache].
 type Config struct {
-	// Dir; "": $HOME/.cache/rouse/models.
+	// Dir is the cache's folder; "": $HOME/.cache/rouse/models.
 	Dir string
 	// Limit bounds the total size of the cache's files; 0: only the disk does.
 	Limit api.Bytes
@@ -28,7 +28,7 @@ type Config struct {
 	Attempts int
 	// Backoff is the first wait, which doubles up to 30 s; 0: 500 ms.
 	Backoff time.Duration
-	// Stall is how long a download may bring nothing; 0: 30 s.
+	// Stall is how long a download may bring nothing before it is tried again; 0: 30 s.
 	Stall time.Duration
 	// MaxAge is how long a reference that is not pinned is used without asking its source; 0: it is always asked.
 	MaxAge time.Duration
@@ -46,7 +46,7 @@ type Config struct {
 
 	// Again gets the error of a request that is tried again; nil: it is logged.
 	Again  func(error)
-	Logger *slog.Logger
+	Logger *slog.Logger // nil: none
 }
 
 // Hub is the Hugging Face hub of hf:// references.

@@ -19,7 +19,7 @@
 //	claims/            the blobs that a running fetch needs, before there is an entry
 //	snapshots/NAME/    snapshots of processes, within the same limit
 //	compiled/NAME/     what a function's server has compiled, within the same limit
-//	locks/             for flock(2), which the kernel drops if a user dies
+//	locks/             files for flock(2); the kernel drops a lock if its process dies
 //
 // Files that a member of the folder's group has put there are verified at each use. The package never runs code from a model, follows a
 // name out of the model's folder, or stores or prints credentials.

@@ -26,11 +26,11 @@ type part struct {
 	size  api.Bytes // arrived
 	said  said
 	sha   hash.Hash
-	git   hash.Hash // may be nil
-	md5   hash.Hash // may be nil
+	git   hash.Hash // nil: not wanted
+	md5   hash.Hash // nil: not wanted
 	seen  io.Writer // all hashes
 	whole api.Bytes // as listed; -1: unknown
-	sum   string    // if sha has not seen all
+	sum   string    // the SHA-256 if sha has not seen all bytes, else ""
 }
 
 // said holds the headers with the file's first byte. It is stored beside the part.
@@ -41,7 +41,7 @@ type said struct {
 	Size     api.Bytes `json:"size"` // -1: unknown
 	SHA256   string    `json:"sha256,omitempty"`
 	MD5      string    `json:"md5,omitempty"`
-	// Boot is the machine's boot ID: after a crash, bytes may be missing in the middle.
+	// Boot is the machine's boot ID: after a machine's crash, bytes may be missing in the middle.
 	Boot string `json:"boot,omitempty"`
 }
 

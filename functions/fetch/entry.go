@@ -83,7 +83,7 @@ func safeName(name string) error {
 	return nil
 }
 
-// finish derives digest, tree and path, and refuses files that can't lie in one folder.
+// finish sorts the files, derives digest, tree and path, and refuses files that can't lie in one folder.
 func (r *record) finish() error {
 	if len(r.Files) == 0 {
 		return permanentf("the reference names no file")
@@ -168,6 +168,7 @@ func fileSize(path string) api.Bytes {
 	return api.Bytes(info.Size())
 }
 
+// readRecord returns nil if there is no valid entry.
 func readRecord(path string) *record {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -190,7 +191,8 @@ func readRecord(path string) *record {
 	return &r
 }
 
-// changed reports whether a blob was written to since the model's last use, the entry's modification time.
+// changed reports whether a blob was written to since the model's last use, the entry's modification time: then
+// its size proves nothing about its content.
 func (c *Cache) changed(key string, r *record) bool {
 	entry, err := os.Stat(c.entryPath(key))
 	if err != nil {

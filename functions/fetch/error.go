@@ -45,7 +45,7 @@ func permanentf(format string, args ...any) error {
 type statusError struct {
 	code  int
 	url   string        // redacted
-	hint  string        // or the server's message
+	hint  string        // advice, or the server's message
 	after time.Duration // Retry-After
 }
 
@@ -67,6 +67,7 @@ func (e *statusError) Permanent() bool {
 	return e.code < 500
 }
 
+// code returns an error's HTTP status, or 0.
 func code(err error) int {
 	var s *statusError
 	if errors.As(err, &s) {

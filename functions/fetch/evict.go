@@ -130,7 +130,7 @@ func (c *Cache) entries() []entry {
 	return all
 }
 
-// room fails at once if there can't be enough.
+// room evicts until the plan's missing files fit, and fails at once if they can't.
 func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
 	v, release, err := f.c.lockInventory(ctx)
 	if err != nil {

@@ -55,7 +55,7 @@ type file struct {
 	md5    bool   // the server may send an MD5
 	// credential's holders may have the file from other caches; "": all may; nil: nobody.
 	credential *string
-	hint       hint
+	hint       hint         // may be nil
 	client     *http.Client // nil: the cache's
 	// get builds the request, for each attempt. nil: data is the content.
 	get  func(context.Context) (*http.Request, error)
@@ -82,7 +82,7 @@ type fetching struct {
 	unpacked atomic.Int64
 }
 
-// parallel is for a model's files; checkTimeout for a look-up if the cache has an answer.
+// parallel is how many of a model's files are downloaded at once; checkTimeout bounds a look-up if the cache has an answer.
 const (
 	parallel     = 4
 	checkTimeout = 5 * time.Second
@@ -234,7 +234,7 @@ func (f *fetching) download(ctx context.Context, p *plan) (*record, error) {
 	return e, e.finish()
 }
 
-// knownLayers returns, at the plan's indices, archives that another entry has unpacked.
+// knownLayers returns a layer for each file of the plan; only those of archives that another entry has unpacked are set.
 func (f *fetching) knownLayers(p *plan) []layer {
 	found := make([]layer, len(p.files))
 	if !slices.ContainsFunc(p.files, func(file file) bool { return file.unpack }) {
@@ -255,7 +255,8 @@ func (f *fetching) knownLayers(p *plan) []layer {
 	return found
 }
 
-// claim tells other processes which blobs this fetch needs, before it checks which exist.
+// claim tells other processes which blobs this fetch needs, before it checks which exist. The
+// caller closes the file.
 func (f *fetching) claim(ctx context.Context, p *plan) (*os.File, error) {
 	index, err := f.c.lockIndex(ctx)
 	if err != nil {

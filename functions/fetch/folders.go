@@ -22,7 +22,8 @@ func (c *Cache) folderLock(path string) string {
 	return c.lockPath(filepath.Base(filepath.Dir(path)) + "-" + filepath.Base(path))
 }
 
-// HoldFolder locks a function's folder (mode 0700) against eviction. exclusive fails if there are other holders.
+// HoldFolder locks a function's folder (mode 0700) against eviction, and waits for one under way. exclusive
+// fails if there are other holders.
 func (c *Cache) HoldFolder(ctx context.Context, kind, name string, exclusive bool) (Model, error) {
 	path := filepath.Join(c.cfg.Dir, kind, name)
 	index, err := c.lockIndex(ctx)

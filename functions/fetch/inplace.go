@@ -92,7 +92,7 @@ func folderSize(ctx context.Context, dir string) (api.Bytes, error) {
 	var size api.Bytes
 	err := disk.Walk(dir, func(_ string, info fs.FileInfo, err error) error {
 		switch {
-		case err != nil && !errors.Is(err, fs.ErrNotExist): // a dangling link
+		case err != nil && !errors.Is(err, fs.ErrNotExist): // a dangling link is skipped
 			return err
 		case err == nil && info.Mode().IsRegular():
 			size += api.Bytes(info.Size())

@@ -16,9 +16,9 @@ type inventory struct {
 	c       *Cache
 	used    api.Bytes // blobs, parts and folders
 	entries []entry
-	refs    map[string]int // entries and running fetches that need a blob
-	blobs   map[string]fs.FileInfo
-	parts   map[string]fs.FileInfo
+	refs    map[string]int         // by blob: how many entries and running fetches need it
+	blobs   map[string]fs.FileInfo // by SHA-256
+	parts   map[string]fs.FileInfo // by file name
 	folders []Entry
 }
 

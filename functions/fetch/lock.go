@@ -88,7 +88,7 @@ func same(f *os.File, path string) bool {
 	return err == nil && os.SameFile(opened, named)
 }
 
-// waitLock repeats tryLock until it succeeds or ctx ends; waiting may be nil.
+// waitLock repeats tryLock until it succeeds or ctx ends; waiting, if not nil, is called in between.
 func waitLock(ctx context.Context, path string, exclusive bool, waiting func()) (*lock, error) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		l, err := tryLock(path, exclusive)

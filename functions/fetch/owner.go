@@ -57,7 +57,7 @@ func madeBy(dir string) (uint32, error) {
 	return info.Sys().(*syscall.Stat_t).Uid, nil
 }
 
-// ownedBy also fails for links and world-writable files. Kubernetes volumes have a group.
+// ownedBy is false for links and world-writable files. A group may write: Kubernetes volumes have one.
 func ownedBy(path string, uid uint32) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.Mode()&fs.ModeSymlink == 0 && info.Mode().Perm()&0o002 == 0 && info.Sys().(*syscall.Stat_t).Uid == uid

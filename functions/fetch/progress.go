@@ -17,7 +17,7 @@ type Progress struct {
 	Rate  api.Bytes `json:"rate"`  // per second, of downloads
 }
 
-// between is between two reports, window for a rate.
+// between is the time between two reports, window the one that a rate is over.
 const (
 	between = 100 * time.Millisecond
 	window  = 3 * time.Second
@@ -87,7 +87,7 @@ func (m *meter) close() {
 	}
 }
 
-// tell needs m.mu held.
+// tell reports, unless it did just now. It needs m.mu held.
 func (m *meter) tell(always bool) {
 	t := time.Now()
 	if m.closed {

@@ -206,7 +206,8 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(b), nil
 }
 
-// merged lays archives over one another. Links stand for their targets' content; .wh. names remove earlier ones (OCI image specification).
+// merged lays each archive over the previous ones. Links stand for their targets' content; .wh. names remove earlier ones
+// (OCI image specification).
 func merged(layers []layer) []stored {
 	tree := map[string]archive{}
 	for _, l := range layers {

@@ -16,7 +16,7 @@ type publisher struct{ endpoint string }
 func (p publisher) CacheEvents() string { return p.endpoint }
 
 // publish puts the events' socket into dir, if args enable events: by default everybody could connect, and events hold the tokens of
-// prompts. A given endpoint stays. With ranks several servers would share the socket.
+// prompts. A given endpoint stays. With ranks nothing is published: several servers would share the socket.
 func publish(args []string, dir string, ranks bool) (publisher, []string, error) {
 	at, text := -1, ""
 	for k, value := range ValuesOf(args, cacheEvents) {

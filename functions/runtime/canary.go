@@ -25,11 +25,11 @@ const (
 	// canaryPrompt has an answer that language models are sure of, whatever the order of additions. It is for short contexts, see
 	// [longPrompt].
 	canaryPrompt = "1 2 3 4 5 6"
-	canaryProbs  = 4
+	canaryProbs  = 4 // compared at each position
 	// canaryDistance is a mean, in nats: the order of additions changes few bfloat16 logits by that much.
 	canaryDistance = 0.25
-	canaryNumbers  = 16
-	canaryText     = 1 << 10
+	canaryNumbers  = 16      // compared
+	canaryText     = 1 << 10 // bytes compared
 	// canaryTolerance is a share of the largest number.
 	canaryTolerance = 0.05
 )

@@ -21,7 +21,7 @@ const maxAnswer = 16 << 20
 
 type client struct {
 	http *http.Client
-	// way is the index of the probe that worked.
+	// way is the index in ways of the one that worked.
 	way atomic.Int32
 }
 
@@ -56,6 +56,7 @@ func says(err error, words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(m, w) })
 }
 
+// call reads the whole answer, which must be 2xx. A nil body sends none.
 func (c *client) call(ctx context.Context, method string, e api.Endpoint, path string, body any) ([]byte, error) {
 	if step := stepOf(path); step != "" {
 		startupOf(ctx).Step(step)

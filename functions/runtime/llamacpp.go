@@ -77,7 +77,7 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 	return r.launch(e, args, nil)
 }
 
-// ggufFile returns path itself, or the only model in that folder, as one file or in shards.
+// ggufFile returns path itself, or the only model in that folder, as one file or in shards; a projector is none.
 func ggufFile(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -127,7 +127,7 @@ func (r *llamaCpp) Request(path string, body *jsonfield.Object) *api.Error {
 	return nil
 }
 
-// Probe resets the adapters of a server that it has started.
+// Probe resets the adapters of a server that we have started: requests without "lora" get none.
 func (r *llamaCpp) Probe(ctx context.Context, e api.Endpoint) error {
 	if len(r.cfg.Spec.Adapters) > 0 && r.cfg.Spec.Endpoint == "" {
 		if _, err := r.client.call(ctx, http.MethodPost, e, "/lora-adapters", json.RawMessage(r.scales(""))); err != nil {
@@ -155,7 +155,7 @@ func (r *llamaCpp) Signals(ctx context.Context, e api.Endpoint) (Signals, error)
 	return s, nil
 }
 
-// readSlots adds what servers before 2026 do not report.
+// readSlots adds what the metrics lack: the capacity and, since 2026, the tokens in the slots.
 func (r *llamaCpp) readSlots(ctx context.Context, e api.Endpoint, s *Signals) {
 	var slots []struct {
 		Context    float64  `json:"n_ctx"`

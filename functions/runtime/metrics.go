@@ -24,10 +24,10 @@ type metricNames struct {
 	prompt, generated        string
 	tokens, queued, capacity string
 	times                    map[string]string // histograms, by Signals.Times' names
-	prompts                  string
+	prompts                  string            // a histogram of prompts' tokens, for the time per token
 	blockTokens, blocks      string
 	cached                   string // blocks in the prefix cache
-	cacheInfo                string // with sizeLabel and numberLabel
+	cacheInfo                string // a block's size and number as labels
 	sizeLabel, numberLabel   string
 	adapters                 string // lists of adapters as labels, a time as value
 	runningLabel, waitLabel  string

@@ -231,6 +231,7 @@ func (r *ollama) embed(ctx context.Context, e api.Endpoint, name, prompt string)
 	return inNumbers("/api/embed", answer.Embeddings[0]), nil
 }
 
+// Pauses between looks at the loaded models, which double.
 const (
 	firstLook  = 5 * time.Millisecond
 	laterLooks = 100 * time.Millisecond

@@ -24,8 +24,8 @@ type origin struct {
 type recipe struct {
 	from     string            // a model of the store; empty: made of files
 	files    map[string]string // by their names for the server
-	adapters map[string]string
-	fields   map[string]any
+	adapters map[string]string // by their names for the server
+	fields   map[string]any    // further ones of the request
 }
 
 // ollamaModel resolves a model, as declared or fetched:

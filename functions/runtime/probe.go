@@ -24,8 +24,8 @@ type question struct {
 
 type way struct {
 	path  string
-	body  func(q question) map[string]any
-	shows func(raw []byte) (Answer, error)
+	body  func(q question) map[string]any  // without the model
+	shows func(raw []byte) (Answer, error) // without By; an error says why raw shows nothing
 }
 
 // ways are tried in this order; the one that worked is remembered until the next launch.
@@ -103,7 +103,7 @@ func incapable(err error) bool {
 		says(err, "does not support", "not supported", "doesn't support", "unsupported")
 }
 
-// generated requires a token, which may be an empty text's end.
+// generated requires a token; one that ends the text at once has an empty text.
 func generated(raw []byte) (Answer, error) {
 	var g struct {
 		Choices []struct {
@@ -136,7 +136,7 @@ func generated(raw []byte) (Answer, error) {
 	return answer, nil
 }
 
-// logProbs returns the most likely tokens' at each position, descending; nil: unknown format.
+// logProbs returns those of the most likely tokens, position by position, descending; nil: unknown format.
 func logProbs(raw json.RawMessage) (all []float64) {
 	var l struct {
 		Text []map[string]float64 `json:"top_logprobs"` // of a completion

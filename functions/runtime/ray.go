@@ -56,7 +56,7 @@ const (
 	rayPatience         = time.Minute                             // for a call (the first starts Serve), and for an application to leave
 	rayPath             = "/api/serve/applications/"
 	rayDeleting         = "DELETING"
-	rayLines            = 50
+	rayLines            = 50 // of the Ray's output, kept
 )
 
 func (c *ray) Key() string { return c.token }
@@ -202,7 +202,7 @@ func (c *ray) write(apps rayApplications, out bool) error {
 
 type rayApplications struct {
 	ray      *ray
-	alone    bool
+	alone    bool           // the Ray ends with them
 	declared map[string]any // by name; one, unless alone
 	settings map[string]any // for a Ray without Serve
 }

@@ -23,7 +23,7 @@ import (
 //     settings of a whole Ray, or workers that share its runtime.
 //  3. All others of this process share one.
 //
-// Many applications have only /v1/chat/completions, and none has metrics.
+// Many applications have only /v1/chat/completions. Metrics are not at their port.
 type rayServe struct {
 	server
 	folder string // of its modules

@@ -42,7 +42,7 @@ type Launch struct {
 	Endpoint api.Endpoint
 	// Attach says that somebody else starts and stops the server (a sidecar): only Endpoint counts.
 	Attach bool
-	// Announce begins the output line that says that the runtime has generated a token; empty: it needs a probe.
+	// Announce begins the output line that says that the runtime listens and has generated a token; empty: it needs a probe.
 	Announce string
 }
 
@@ -110,7 +110,7 @@ type Keeper interface {
 
 // Yielder is a [Runtime] that can do without an option of ours that its server refuses.
 type Yielder interface {
-	// Yield reads the output of a server that ended before it was ready, and returns what later launches go without.
+	// Yield reads the output of a server that ended before it was ready, and returns what later launches go without; empty: nothing.
 	Yield(output string) (without string)
 }
 
@@ -125,7 +125,8 @@ type Publisher interface {
 	CacheEvents() string
 }
 
-// Dialect converts between a server's HTTP and the clients'. Its methods are safe for many goroutines.
+// Dialect converts between a server's HTTP and the clients'. Its methods are safe for many goroutines,
+// and change only their arguments.
 type Dialect interface {
 	// Request converts the body of a client's request, JSON or not. An error is the client's fault.
 	Request(path string, body *jsonfield.Object) *api.Error
@@ -154,7 +155,7 @@ type Config struct {
 	Devices int
 	// Instance is unique on the machine.
 	Instance string
-	Alone    bool
+	Alone    bool // it shares no server with other instances
 	// CanaryTokens; 0: no canary. Our own engine generates one.
 	CanaryTokens int
 	// Engine is the program of "engine serve".

@@ -19,7 +19,8 @@ import (
 //
 // It sleeps by releasing the memory of weights, KV cache and CUDA graphs (SGLang documentation, "--enable-memory-saver"); a busy server
 // fails. With --enable-weights-cpu-backup, which we set, weights stay in host memory at both levels; without it (a sidecar) they are read
-// from disk at the wake. A stop makes level 1 level 2. --no-enable-memory-saver is our own option.
+// from disk at the wake. Only a stop makes level 1 level 2. --no-enable-memory-saver is our own option, for no sleep
+// in place.
 //
 // Not every version chooses an adapter by "model", but all do by "lora_path".
 type sglang struct {
@@ -181,6 +182,7 @@ func (r *sglang) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
 	return nil
 }
 
+// serverInfo reads the server's options. Servers before 2026 have the second path.
 func (r *sglang) serverInfo(ctx context.Context, e api.Endpoint, info any) error {
 	err := r.client.ask(ctx, http.MethodGet, e, "/server_info", nil, info)
 	if Missing(err) {

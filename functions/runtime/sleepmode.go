@@ -153,7 +153,8 @@ func (m sleepMode) asleep(ctx context.Context, e api.Endpoint, expected bool) (b
 //go:embed hopeless.txt
 var hopeless string
 
-// unreadable is Ollama's answer about a file whose format it can't read. A lack of memory has this in the log, not in the answer.
+// unreadable is Ollama's answer about a file whose format it can't read. Without enough memory
+// it logs the same, but does not answer so.
 const unreadable = "unable to load model: "
 
 // Hopeless returns the first line of output about a failure that recurs at every start, or "".
@@ -165,7 +166,7 @@ const tooSlow = "the current node timed out during startup"
 // TooSlow reports whether a server gave up its start because the machine is busy.
 func TooSlow(output string) bool { return saying(output, tooSlow) != "" }
 
-// saying returns the first line with all parts (between …) of a message; each is a line, or a remark (#).
+// saying returns the first line that has all parts of a message, in order. Messages are lines, with … between parts; # begins a remark.
 func saying(output, messages string) string {
 	all := strings.Split(strings.TrimSpace(messages), "\n")
 	for line := range strings.Lines(output) {
@@ -199,7 +200,7 @@ func Permanent(err error) bool {
 	return errors.As(err, &p) && p.Permanent()
 }
 
-// engineDead is vLLM's answer, in lower case, some seconds before it ends.
+// engineDead is vLLM's answer, in lower case, once its engine has died: vLLM ends some seconds later.
 const engineDead = "enginecore encountered an issue"
 
 func (e *statusError) Dying() bool {

@@ -45,7 +45,7 @@ func (s *Startup) Step(step string) {
 	s.steps = append(s.steps, api.Step{Name: step, After: after})
 }
 
-// shortest is reported although the step may have done nothing.
+// shortest: a restore at the end that took less did nothing, and counts as part of the step before.
 const shortest = 50 * time.Microsecond
 
 // End returns all steps. No Step may follow.
@@ -155,7 +155,7 @@ const (
 type Histogram struct {
 	Count uint64
 	Sum   float64
-	// Buckets have no infinite one; empty: only the mean is known.
+	// Buckets count the observations up to each bound, without the infinite one; empty: only the mean is known.
 	Buckets map[float64]uint64
 }
 

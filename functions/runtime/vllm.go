@@ -77,7 +77,8 @@ func (r *vllm) Dying(status int, body []byte) bool {
 	return (&statusError{status: status, message: string(body)}).Dying()
 }
 
-// room is the larger one, of host memory or of the device. A server that somebody else starts reads dropped adapters again.
+// room is how many adapters vLLM keeps, in host memory or on the device, whichever is more. A server that somebody else starts reads
+// dropped ones again.
 func (r *vllm) room() int {
 	if !r.lora || r.cfg.Spec.Endpoint != "" {
 		return 0

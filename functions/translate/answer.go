@@ -16,7 +16,7 @@ import (
 
 type writer struct {
 	w     http.ResponseWriter
-	r     *http.Request
+	r     *http.Request // the client's
 	to    shape
 	state *stateWriter
 

@@ -92,7 +92,7 @@ func toolCall(id, name, arguments string) any {
 	return map[string]any{"id": id, "type": "function", "function": map[string]string{"name": name, "arguments": arguments}}
 }
 
-// parseArguments returns an object, with a text if the model was cut off in it.
+// parseArguments returns an object; if the model was cut off in it, one with the text as "unfinished".
 func parseArguments(arguments string) any {
 	var o object
 	switch {

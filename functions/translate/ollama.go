@@ -290,7 +290,7 @@ func (r *request) setOption(all object, name string, n float64) {
 		case name == "seed" && n >= 0: // else each answer has another
 			r.put("seed", int64(n))
 		}
-	case "repeat_last_n": // of the whole context, as with -1
+	case "repeat_last_n": // penalties are for the whole context, as with -1
 		for _, penalty := range []string{"repeat_penalty", "presence_penalty", "frequency_penalty"} {
 			if n != -1 && all.has(penalty) && !isNeutral(penalty, all[penalty]) {
 				r.refuse("options.repeat_last_n", "options.repeat_last_n is %v, which can't be kept beside a penalty: penalties are for all of the context, leave it out or send -1", n)

@@ -89,7 +89,7 @@ func (r *request) askVectors(texts []string, answer func(vectors [][]float32, to
 	}}
 }
 
-// readVectors returns nil for an invalid answer. A runtime may send numbers all the same.
+// readVectors returns the vectors of n texts, in their order; nil: the answer is invalid. A runtime may send numbers instead of base64.
 func readVectors(body []byte, n int) (vectors [][]float32, tokens int) {
 	var in struct {
 		Data []struct {

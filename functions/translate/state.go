@@ -22,11 +22,12 @@ type stateWriter struct {
 	piece  []byte   // the next chunk's
 	untold [][]byte // pieces of chunks without events
 
-	chunks int // sent before
+	chunks int // of the stream that goes on here, still to come again
 	events int // sent of the last of them
 	ends   int // sent of the answer's end
 }
 
+// Pieces, see [stateWriter].
 const (
 	more = "+"
 	last = "e"

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Bounds of a line of a stream, and of another answer.
+// Bounds in bytes of what is buffered: a line of a stream, and an answer that is none.
 const (
 	maxLine   = 16 << 20
 	maxAnswer = 64 << 20
@@ -24,6 +24,7 @@ func errCut() *api.Error {
 	return api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the runtime ended the stream before the answer was complete")
 }
 
+// events translates a stream of chat completions into its output.
 type events interface {
 	add(c *completion) *api.Error
 	end(e ending)
@@ -57,7 +58,7 @@ type stream struct {
 
 	events  events
 	written output
-	line    []byte // incomplete
+	line    []byte // the last one, incomplete
 	ending  ending
 	over    bool // the end, or an error, was sent
 }
@@ -92,7 +93,7 @@ func (s *stream) close() {
 	s.written.Reset()
 	s.readLine() // it may have no line end
 	s.fail(errCut())
-	_, _ = s.w.Write(s.written.Bytes()) // the client left
+	_, _ = s.w.Write(s.written.Bytes()) // an error: the client left
 }
 
 func (s *stream) readLine() {
@@ -179,7 +180,7 @@ type blocks struct {
 	begun  bool
 	kind   string // of the open block, or ""
 	call   int    // the open call's index
-	calls  int    // so far
+	calls  int    // so far: the next call's least index
 	scores scores // not sent yet
 }
 

@@ -18,7 +18,7 @@ import (
 // times are forms of a time, those without a date last.
 var times = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "15:04:05", "15:04"}
 
-// Time takes a time of day for the last one in the record. Times are this machine's.
+// Time takes a time of day for the last one in the record. Times are in this machine's zone.
 func (r *recording) Time(text string) (time.Time, error) {
 	first, last := r.Segments[0], r.Segments[len(r.Segments)-1]
 	for k, shape := range times {

@@ -92,7 +92,7 @@ func toApply(files, models []string) (all []config.Manifest, err error) {
 	return all, config.CheckUnique(functions)
 }
 
-// applyOne declares a function, if c is not nil, and then keeps it with save.
+// applyOne declares a function, unless c is nil: no server runs. With save it then keeps it, unless the server has refused it.
 func applyOne(cmd *cobra.Command, c *client, m config.Manifest, save bool) error {
 	f := m.Function
 	kept := ""
@@ -178,7 +178,7 @@ func removeOne(cmd *cobra.Command, c *client, name string, save bool) error {
 	case c != nil:
 		if err := c.Call(cmd.Context(), http.MethodDelete, path, nil, nil); err != nil {
 			var refused *api.Error
-			if !forgotten || !errors.As(err, &refused) || refused.Status != http.StatusNotFound { // a watching server was faster
+			if !forgotten || !errors.As(err, &refused) || refused.Status != http.StatusNotFound { // else a watching server was faster
 				return err
 			}
 		}

@@ -30,7 +30,7 @@ type chatOptions struct {
 	seed          int     // 0: none
 }
 
-// chatEvents may be nil.
+// chatEvents are called for a streamed answer; each may be nil.
 type chatEvents struct {
 	comment func(string)
 	text    func(string)
@@ -40,10 +40,10 @@ type measured struct {
 	hold, wake, queue time.Duration // from Server-Timing
 	firstToken, total time.Duration // since the request
 	tokens            int
-	fallback          string // the model that answered
+	fallback          string // the model that answered in place of the one asked, or ""
 }
 
-// leastRated tells from answers that came from a buffer.
+// leastRated is the shortest generation with a rate: a faster answer came from a buffer.
 const leastRated = 20 * time.Millisecond
 
 // rate counts tokens per second after the first, or 0.

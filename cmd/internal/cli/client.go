@@ -244,7 +244,7 @@ func functionNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// ExitError ends the program with a code and without a message.
+// ExitError ends the program with a code and without a message, which was printed.
 type ExitError struct{ Code int }
 
 // Status returns the exit code for an error that is no [ExitError].

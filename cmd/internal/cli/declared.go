@@ -22,7 +22,7 @@ type sources struct {
 	Files     []string `flag:"file,f" help:"manifest of functions, or a <folder> of them; - is standard input (repeatable)"`
 	Models    []string `flag:"model" help:"<model> to serve: a GGUF file, hf.co/ORG/NAME, ollama://NAME, a URL, or pico; NAME=MODEL gives it a name (repeatable)"`
 	Commands  []string `flag:"command" help:"<NAME=COMMAND> of a model server with the OpenAI API: it listens on $(PORT) or the Unix socket $(SOCKET), and has one GPU where there is one (repeatable)"`
-	// Kept is a folder; empty or missing: none.
+	// Kept is the folder of kept functions; empty or missing: none.
 	Kept       string
 	ModelsDirs []string `flag:"models-dir" help:"<folder> of GGUF files: each below it is a function, named after its file (repeatable)"`
 	Ollama     *catalog.Store
@@ -55,7 +55,7 @@ type reader struct {
 
 func newReader(from sources) *reader { return &reader{from: from, last: map[string][]api.Function{}} }
 
-// Read fails for what concerns the whole, such as a name that two functions want.
+// Read fails for what concerns the whole, such as a name that two functions want; unreadable manifests are in Bad.
 func (r *reader) Read() (declaredSet, error) {
 	first := len(r.last) == 0 && !r.pico
 	b := &builder{r: r, taken: map[api.FunctionName]string{}, names: map[api.ModelName]string{}}

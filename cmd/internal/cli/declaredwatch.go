@@ -29,7 +29,7 @@ const (
 // mostWatched bounds folders: a user's programs share the kernel's limit.
 const mostWatched = 4000
 
-// Watch has s, which serves now, follow the declarations until ctx ends.
+// Watch has s follow the declarations until ctx ends; now are those that it serves already.
 func (r *reader) Watch(ctx context.Context, now declaredSet, s local.Declarations, log *slog.Logger) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -88,7 +88,7 @@ type follower struct {
 	s       local.Declarations
 	log     *slog.Logger
 	served  map[api.FunctionName]api.Function
-	said    map[string]string // the last report
+	said    map[string]string // the last report on each thing
 	watched map[string]bool
 }
 
@@ -155,7 +155,7 @@ func (f *follower) report(set declaredSet, err error) {
 
 const unread = "a manifest can't be read; its functions stay as they were"
 
-// Prefixes of keys in said.
+// Prefixes of said's keys for functions and folders, which report leaves alone.
 const (
 	refused   = "function "
 	unwatched = "folder "

@@ -30,7 +30,7 @@ func keysCommand() *cobra.Command {
 	})
 }
 
-// defaultFile's folder is made.
+// defaultFile is the default file of keys, whose folder is made if need be.
 type defaultFile struct{ verb.KeysPath }
 
 func (f defaultFile) Change(ctx context.Context, change func([]byte) ([]byte, error)) error {

@@ -222,7 +222,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.RoundTripper.RoundTrip(r)
 }
 
-// refusedToken is of this program, and not of the page's user.
+// refusedToken explains a refusal of this program's token, which the page would take for one of its user.
 func refusedToken(resp *http.Response, _ string, body []byte) error {
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:

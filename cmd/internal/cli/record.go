@@ -82,7 +82,7 @@ func (r *recording) note(format string, args ...any) {
 	}
 }
 
-// inOrder takes the longest of segments fetched twice; twice is how many it leaves out.
+// inOrder sorts segments by their beginnings. Of one fetched twice it takes the longest; twice is how many it leaves out.
 func inOrder(all []*flight.Segment) (list []*flight.Segment, twice int) {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b *flight.Segment) int {

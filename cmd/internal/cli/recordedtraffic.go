@@ -20,8 +20,8 @@ type traffic struct {
 	// gpuHours and hostHours count devices with an instance that did not sleep; hosts, those with instances without GPUs.
 	gpuHours, hostHours float64
 
-	doors map[recordedDoor]*atDoor
-	used  map[recordedUser]autoscaler.UsedBy
+	doors map[recordedDoor]*atDoor           // an activator's last report on a function
+	used  map[recordedUser]autoscaler.UsedBy // counts as last reported
 }
 
 type told struct {

@@ -27,7 +27,7 @@ type shapeFlags struct {
 	Hours float64 `flag:"hours" help:"length of the trace; of one that is read, the <hours> from its beginning"`
 }
 
-// all contains s.
+// add adds the flags of all, which contains s.
 func (s *shapeFlags) add(cmd *cobra.Command, all any) {
 	f := cmd.Flags()
 	s.Hours, s.Shape = 24, simulate.Shape{Functions: 12, Load: simulate.Mix, Zipf: 1}
@@ -252,7 +252,7 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	return policies, s.Config.WithDefaults(trace).Validate() // once, not for each policy
 }
 
-// away is until a lost machine is replaced.
+// away is the time until a lost machine is replaced.
 const away = 10 * time.Minute
 
 // mostHold is also the wait of a request that is never served.

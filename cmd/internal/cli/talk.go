@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// lineReader returns [io.EOF] when the user has left, and errInterrupted for Ctrl-C.
+// lineReader returns [io.EOF] when the user has left, and errInterrupted for Ctrl-C. more: the line continues the turn.
 type lineReader interface {
 	ReadLine(more bool) (string, error)
 }

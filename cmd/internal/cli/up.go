@@ -119,7 +119,7 @@ func flagsOnly(cmd *cobra.Command, args []string) error {
 // gcPercent saves a fifth of a request's processor time, for a heap of a few MiB. $GOGC takes precedence.
 const gcPercent = 400
 
-// usualMemory is for more than bodies, before the heap is collected more often.
+// usualMemory bounds this process's memory besides requests' bodies: beyond it the heap is collected more often.
 const usualMemory = 256 << 20
 
 func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -168,7 +168,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return local.Run(ctx, cfg)
 }
 
-// echo is how long a signal counts as the first: wrappers such as timeout(1) forward one that the group gets too.
+// echo is how long after the first signal another one counts as the same: wrappers such as timeout(1) forward one that the group gets too.
 const echo = 50 * time.Millisecond
 
 // again returns at a second signal that is no echo.

@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// adaptersTime bounds the wait for instances; others are told later.
+// adaptersTime bounds the wait for instances; those that take longer are told later.
 const adaptersTime = 10 * time.Second
 
 func onlyAdapters(a, b api.Function) bool {

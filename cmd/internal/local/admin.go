@@ -120,7 +120,7 @@ func (s *server) isAdmin(r *http.Request) bool {
 	return want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
 }
 
-// mayList is for front doors that others than this machine reach.
+// mayList reports whether a request may list functions and read metrics, where others than this machine reach the front door.
 func (s *server) mayList(r *http.Request) bool {
 	p := s.cfg.Peers.Peer(r)
 	return p.Local && s.keys == nil || p.Trusted || s.isAdmin(r)

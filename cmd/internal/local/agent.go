@@ -307,7 +307,7 @@ func (l lines) Write(p []byte) (int, error) {
 
 const instanceDomain = ".rouse.internal"
 
-// prewarmAfter spares the first answers of an instance.
+// prewarmAfter is the pause once an instance is awake: its first answers get the processor.
 const prewarmAfter = 100 * time.Millisecond
 
 // keepPrewarmed keeps a parent for the next runtime: starting one is most of the way to a runtime's own start.
@@ -383,7 +383,7 @@ func (w waker) Wake(ctx context.Context, e api.Endpoint, g api.Grant) (api.Insta
 	return i.Wake(ctx, g)
 }
 
-// idleConnection is shorter than instances'.
+// idleConnection is shorter than instances keep idle connections.
 const idleConnection = 90 * time.Second
 
 type reaching struct {

@@ -12,9 +12,10 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
+// applied is a function that front doors have created here.
 type applied struct {
 	manifest string
-	fronts   []string
+	fronts   []string // its owners; replaced, never changed
 }
 
 // applier implements agent.Applier.

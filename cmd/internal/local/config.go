@@ -52,7 +52,7 @@ type Config struct {
 	MemoryLimit api.Bytes
 	// Peers trusts nobody if it is zero.
 	Peers peer.Addresses
-	// AdminToken, if not nil, opens the administrative API on the front door.
+	// AdminToken, if not nil, opens the administrative API on the front door to requests with the returned token.
 	AdminToken func() (string, error)
 	// Keys is the file of client keys; empty: clients need none.
 	Keys string `flag:"keys" help:"<file> with the keys that clients must have (rouse keys create); it is read again on change (default: none is needed)"`
@@ -75,7 +75,7 @@ type Config struct {
 	Observe func(api.Event)
 	// Tell, if not nil, gets a line when clusters and front doors come and go; it must not block for long.
 	Tell func(line string)
-	// Follow, if not nil, changes declarations until its context ends. Its error ends the server.
+	// Follow, if not nil, changes declarations while requests are accepted, until its context ends. Its error ends the server.
 	Follow func(context.Context, Declarations) error
 	// StateDir keeps what was learned; empty: it is forgotten.
 	StateDir string
@@ -103,7 +103,7 @@ type Info struct {
 	Started  time.Time `json:"started"`
 }
 
-// Declarations change what a server serves. They are safe for many goroutines.
+// Declarations change what a server serves. They are safe for many goroutines, and wait for each other.
 type Declarations interface {
 	// Declare declares or changes a function, and returns "created", "configured" or "unchanged".
 	Declare(ctx context.Context, f api.Function) (string, error)

@@ -13,7 +13,7 @@ type machine struct {
 	gpus []inventory.Device // as at the start
 }
 
-// room is for one instance.
+// room returns the most memory that one instance may have.
 func (m *machine) room() *api.Memory {
 	most := &api.Memory{Host: m.host.Capacity, Devices: len(m.gpus)}
 	for _, gpu := range m.gpus {
@@ -33,7 +33,7 @@ func (s *server) watchGPUs(ctx context.Context) error {
 
 type gpuWatch struct {
 	s *server
-	// known were ever seen, in that order; there exist now.
+	// known are all GPUs ever seen, in the order of their appearance; there, those that exist now.
 	known []inventory.Device
 	there []api.DeviceID
 	// trouble is the last poll's error, logged once.

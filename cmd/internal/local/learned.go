@@ -163,7 +163,7 @@ func (l *learned) merge() error {
 		return err
 	}
 	defer lock.Close()
-	if err := disk.WaitLock(lock, disk.Exclusive); err != nil { // for a small file
+	if err := disk.WaitLock(lock, disk.Exclusive); err != nil { // its holder writes a small file
 		return err
 	}
 	all, _ := readLearned(l.path) // others may have written; errors were reported at the start

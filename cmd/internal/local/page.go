@@ -55,11 +55,11 @@ func (s *server) clients() http.Handler {
 // keptRequests take 1 KiB each: the activator clips what clients write.
 const keptRequests = 1000
 
-// requestLog encodes the access log's last records when they are read. It is safe for many goroutines.
+// requestLog keeps the access log's last records, and encodes them only when they are read. It is safe for many goroutines.
 type requestLog struct {
 	mu      sync.Mutex // guards all below
 	records []slog.Record
-	next    int // the oldest, once all are there
+	next    int // the oldest record's index, once there are keptRequests
 }
 
 // Records have all attributes themselves.

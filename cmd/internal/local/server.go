@@ -71,7 +71,7 @@ type server struct {
 	admin      *adminapi.Admin
 	sink       *cloudevent.Sender // may be nil
 
-	declaring sync.Mutex // held while a function is declared or removed
+	declaring sync.Mutex // held while a function is declared or removed; guards functions, silent and clock
 	functions map[api.FunctionName]api.Function
 	silent    map[api.FunctionName]bool // attached servers whose adapters are not known yet
 	silence   bell.Bell                 // rung when there is one
@@ -262,7 +262,7 @@ func (s *server) route(e api.Event) {
 func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	parts, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	failed := make(chan error, 1) // the first part that fails sends to it
+	failed := make(chan error, 1) // for the first part that fails; others' errors are dropped
 	run := func(name string, f func(context.Context) error) {
 		running.Go(func() {
 			if err := f(parts); err != nil && parts.Err() == nil {

@@ -90,7 +90,7 @@ func (c Config) namesAt(at *net.TCPAddr) []string {
 	return slices.Compact(names)
 }
 
-// renewBefore is before a kept certificate's end.
+// renewBefore is how long before its end a kept certificate is replaced.
 const renewBefore = 30 * 24 * time.Hour
 
 // keepSelfSigned keeps a certificate with all names that is valid for long enough. A new one has the kept one's names too: another server

@@ -26,9 +26,9 @@ type Job struct {
 	File   *os.File // chunks come in any order
 	// Open opens the file for peers, also after the download. fs.ErrNotExist: it is gone.
 	Open func() (*os.File, error)
-	// Journal is a file that records which chunks File has.
+	// Journal is the path of a file for a later process: a bit for each chunk that File has.
 	Journal string
-	// Source fills b from offset at. After an error it is not called any more.
+	// Source fills b from offset at. It retries itself: after an error it is not called any more.
 	Source func(ctx context.Context, at int64, b []byte) error
 	// Got gets the bytes that have arrived or, negative, were wrong. It must not block.
 	Got func(n int64)
@@ -40,7 +40,7 @@ type Result struct{ FromSource, FromPeers int64 }
 // ErrContent says that the source's content does not have the announced SHA-256.
 var ErrContent = errors.New("the source sends another content than it said")
 
-// download belongs to run's goroutine, but for work.
+// download is owned by run's goroutine, but for work and mine, which has a lock.
 type download struct {
 	n       *Node
 	job     Job
@@ -52,7 +52,7 @@ type download struct {
 
 	settled time.Time // the source is not asked before
 	busy    int       // transfers
-	asked   time.Time // the source, last
+	asked   time.Time // when a transfer from the source last began or ended
 	moved   time.Time // when a chunk last arrived
 	dead    error     // why the source is not asked any more
 
@@ -69,7 +69,7 @@ type download struct {
 
 type chunk struct {
 	have bool
-	busy bool
+	busy bool   // in transfer
 	from string // the peer that sent its bytes, right or wrong; "": the source
 }
 
@@ -120,11 +120,11 @@ const (
 	settle     = 500 * time.Millisecond // for peers to say what they have before the source is asked
 	steal      = time.Second            // without a fetch from the source for so long, a node takes others' chunks
 	peerWithin = 20 * time.Second       // for a transfer from a peer
-	leaveAlone = 2 * time.Second        // by a peer's failure
+	leaveAlone = 2 * time.Second        // for a peer after a failure
 	patience   = 15 * time.Second       // without a chunk for so long, peers' claims do not count
 
-	fromPeer     = 2   // at once
-	fromSource   = 4   // for a node alone
+	fromPeer     = 2   // transfers at once, from each peer
+	fromSource   = 4   // transfers at once, for a node alone
 	maxTransfers = 16  // each has a chunk in memory
 	compared     = 256 // to find a rare chunk
 )

@@ -12,7 +12,8 @@ import (
 // key is a file's secret in a group, which seals the answers about it.
 type key [32]byte
 
-// Right is a file's key without the group, by which a later process can serve it. The credential can't be computed from it.
+// Right is a file's key without the group, by which a later process can serve it. Only the cache's user may
+// read it. The credential can't be computed from it.
 type Right [32]byte
 
 // NewRight takes a SHA-256 in hex, and the source's credential, or "".
@@ -39,7 +40,7 @@ func mac(key []byte, text string) []byte {
 // errSeal: another key or question, or the answer was changed.
 var errSeal = errors.New("the answer's seal is broken")
 
-const overhead = 12 + 16
+const overhead = 12 + 16 // a seal's nonce and tag, in bytes
 
 func (k key) aead() cipher.AEAD {
 	block, _ := aes.NewCipher(mac(k[:], "seal")) // no error: the sizes are right

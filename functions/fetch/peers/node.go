@@ -19,7 +19,7 @@ import (
 type Config struct {
 	// Group is the nodes' secret, at least 16 bytes.
 	Group []byte
-	// Peers returns addresses, host:port, every few seconds; this node's may be among them.
+	// Peers returns addresses, host:port; this node's may be among them. It is called every few seconds.
 	Peers func(context.Context) ([]string, error)
 	// Find, if not nil, returns a whole file that another process has left, or nil.
 	Find func(id string) *File
@@ -42,7 +42,7 @@ type Node struct {
 	name    string
 	mux     *http.ServeMux
 	uploads chan struct{} // one slot per chunk that is being sent
-	// The others are the constants of these names, and chunk 0, except in tests.
+	// Except in tests chunk is 0, and the others are the constants of these names.
 	chunk                                   int64
 	settle, steal, peerWithin, answerWithin time.Duration
 

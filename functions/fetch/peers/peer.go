@@ -107,6 +107,7 @@ func (n *Node) askChunk(ctx context.Context, addr string, key key, i int, size i
 	return b, err
 }
 
+// ask returns the unsealed answer, of most bytes, to what: aboutState or a chunk's number.
 func (n *Node) ask(ctx context.Context, addr string, key key, what string, most int64) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+Prefix+key.id()+"/"+what, nil)
 	if err != nil {
