@@ -52,6 +52,7 @@ type Metrics struct {
 	prompt, generated           atomic.Uint64        // tokens
 	firstTokens, firstTokenTime atomic.Uint64        // number, and sum in nanoseconds
 	protocol                    *protocol
+	all                         []prometheus.Collector
 	cached                      func() (tokens int64, known bool)
 }
 
@@ -87,19 +88,28 @@ func New(cfg Config) (*Metrics, error) {
 	ofStatus := func(name, help string, value func(api.InstanceStatus) int) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(value(cfg.Status())) })
 	}
-	registry := prometheus.NewRegistry()
-	for _, c := range []prometheus.Collector{
+	m.all = []prometheus.Collector{
 		m.requests, m.errors, m.protocol, newStateCollector(cfg.Status),
 		ofStatus("rouse_function_restarts_total", "Restarts of the runtime.", func(s api.InstanceStatus) int { return s.Restarts }),
 		ofStatus("rouse_function_canary_mismatches_total", "Wakes after which the model did not answer the canary as before its sleep, and the runtime was started again.",
 			func(s api.InstanceStatus) int { return s.CanaryMismatches }),
-	} {
-		if err := registry.Register(c); err != nil {
-			return nil, err
-		}
+	}
+	registry := prometheus.NewRegistry()
+	if err := m.Register(registry); err != nil {
+		return nil, err
 	}
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return m, nil
+}
+
+// Register also registers the metrics with reg.
+func (m *Metrics) Register(reg prometheus.Registerer) error {
+	for _, c := range m.all {
+		if err := reg.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Handler answers scrapes, within half a second whatever the runtime does.
