@@ -50,7 +50,7 @@ const (
 	UsageComment = ": rouse-usage "
 )
 
-// HeaderResume: a client's "off" ends a stream with its instance.
+// HeaderResume lets a client end a stream with its instance, by "off".
 const HeaderResume = "X-Rouse-Resume"
 
 // In canonical form.

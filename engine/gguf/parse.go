@@ -97,7 +97,7 @@ func (p *parser) bytes(what string) []byte {
 
 func (p *parser) file() (*File, error) {
 	f := &File{data: p.data}
-	tensors, keys := p.header(f)
+	tensors, keys := p.header()
 	p.metadata(f, keys)
 	if p.err != nil {
 		return nil, p.err
@@ -113,7 +113,7 @@ func (p *parser) file() (*File, error) {
 	return f, nil
 }
 
-func (p *parser) header(f *File) (tensors, keys int) {
+func (p *parser) header() (tensors, keys int) {
 	if m := p.take(len(magic), "magic"); m != nil && string(m) != magic {
 		p.fail(0, "it does not begin with %q: this is not a GGUF file", magic)
 	}

@@ -22,7 +22,7 @@ import (
 //  3. If it does not, or ends, or takes longer than a usual start and a minute, the snapshot is deleted. A usual start follows at once,
 //     and is not counted as a restart.
 
-// One goroutine at a time calls the methods of Snapshots.
+// Snapshots are called by one goroutine at a time.
 type Snapshots interface {
 	// Restore restores the process by a child that it starts with start. lines receives its output. A nil child: no snapshot for this
 	// launch is worth it.
