@@ -40,7 +40,7 @@ type Function struct {
 	failedUntil time.Time
 	waking      underway
 	preferred   preferred
-	trace       *Wake // that requests wait for
+	trace       *Wake // of the wake that requests wait for; nil: none
 	// 0: unknown
 	wakeTime, loadTime time.Duration
 	unavailable        clock // no instance is awake
@@ -293,8 +293,8 @@ type meter struct {
 	closed bool
 }
 
-// level is called under the meter's mutex and must not call the meter. Callers of the meter hold no lock that level
-// takes.
+// level is called under the meter's mutex and must not call the meter. Callers of sendNow and close hold no lock that
+// level takes.
 func newMeter(level func() api.Demand, e api.Emitter, source string) *meter {
 	m := &meter{level: level, emitter: e, source: source}
 	m.due = newAlarm(m.sendNow)

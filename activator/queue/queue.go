@@ -29,7 +29,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Config is what all functions share. Waits, Sight and Others may be nil.
+// Config is shared by all functions. Waits, Sight and Others may be nil.
 type Config struct {
 	Name    string
 	Emitter api.Emitter

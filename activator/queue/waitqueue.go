@@ -152,7 +152,7 @@ func (q *waitQueue) full(e *entry) fullReason {
 	return ""
 }
 
-// Within an equal share, with e. If so and the queue is full, another client has more.
+// withinShare counts e too. If it holds and the queue is full, another client has more than an equal share.
 func (q *waitQueue) withinShare(e *entry) bool {
 	c, clients := q.clients[e.Client], len(q.clients)
 	if c == nil {
