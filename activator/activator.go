@@ -63,7 +63,7 @@ type Deps struct {
 	Page http.Handler
 	// Lists reports whether a request may see names of functions and metrics; nil: all may.
 	Lists func(*http.Request) bool
-	// Waits returns what keeps a function from waking; "": unknown. It must not block for long.
+	// Waits returns what keeps a function from waking; "": nothing, or unknown. It must not block for long.
 	Waits func(api.FunctionName) string
 	// LastError returns why a start failed, to a caller who may know.
 	LastError func(*http.Request, api.FunctionName) string

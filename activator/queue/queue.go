@@ -38,7 +38,7 @@ type Config struct {
 	Tracer  *waketrace.Tracer
 	// Renamed is called without locks when functions or adapters' names have changed.
 	Renamed func()
-	// Waits returns what keeps a function from waking; "": unknown.
+	// Waits returns what keeps a function from waking; "": nothing, or unknown.
 	Waits func(api.FunctionName) string
 	Sight Sight
 	// Others is told what requests have cost here.
