@@ -149,7 +149,7 @@ type usageCounter struct {
 
 	mu        sync.Mutex // guards the fields below
 	functions map[api.FunctionName]*usedFunction
-	told      time.Time
+	told      time.Time // all functions
 }
 
 type usedFunction struct {

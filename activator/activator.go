@@ -1,5 +1,7 @@
 // Package activator is the front door and the data path. It forwards requests in the API of OpenAI or Ollama to the
-// instances of functions, and wakes one, under a grant of the autoscaler, if all are asleep.
+// instances of functions, and wakes one, under a grant of the autoscaler, if all are asleep. It decides nothing about
+// memory, and changes no body but for the model of a fallback.
+//
 //  1. The router ([Activator.Handler]) separates the front door, where the field "model" names the function, from a
 //     function's own host.
 //  2. Package peer identifies the client. The body is read whole: the request can wait and be sent again. Package
@@ -61,7 +63,7 @@ type Deps struct {
 	Page http.Handler
 	// Lists reports whether a request may see names of functions and metrics; nil: all may.
 	Lists func(*http.Request) bool
-	// Waits returns what keeps a function from waking. It must not block for long.
+	// Waits returns what keeps a function from waking; "": nothing, or unknown. It must not block for long.
 	Waits func(api.FunctionName) string
 	// LastError returns why a start failed, to a caller who may know.
 	LastError func(*http.Request, api.FunctionName) string
@@ -83,14 +85,14 @@ type Activator struct {
 	deps     Deps
 	log      *slog.Logger
 	metrics  *metrics.Metrics
-	unrouted *metrics.Function
+	unrouted *metrics.Function // found no function
 	door     *inbound.Door
 	client   *forward.Client
 	streams  streamTransports
 	handler  http.Handler
 	picks    picks
 
-	names    atomic.Pointer[directory]
+	names    atomic.Pointer[directory] // replaced as a whole
 	calls    atomic.Uint64
 	inFlight flight
 	tracer   *waketrace.Tracer

@@ -15,6 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
+// maxGiven bounds the runtimes that may fail on one request before its first byte: it must not kill them all.
 const maxGiven = 3
 
 // call is one client's request. It belongs to the request's goroutine, but for what its parts guard otherwise.
@@ -23,7 +24,7 @@ type call struct {
 	ctx    context.Context // ends with the client, the deadline, or cancel
 	cancel context.CancelCauseFunc
 
-	f *queue.Function
+	f *queue.Function // nil: not known yet
 	// group is the model with variants that the client named, if any.
 	group      *target
 	atOnce     bool // refuse it rather than wait
@@ -195,7 +196,7 @@ func (c *call) describeWant() {
 	w.Begun, w.Due, w.Deadline, w.Trace = r.begun, r.due, r.deadline, api.TraceFrom(r.in.Header)
 	w.End, w.EndUnread, w.Drains = c.cancel, c.endUnread, c.drains
 	w.Pause, w.Pays = c.reply.pause, c.pay
-	w.FreeSlot = w.AtOnce || c.background || r.via != nil || r.streams() // no wait of a stream is heard of
+	w.FreeSlot = w.AtOnce || c.background || r.via != nil || r.streams() // a stream's wait at an instance is not reported
 	if c.group != nil {
 		w.Group = c.group.service
 	}
@@ -205,7 +206,7 @@ func (c *call) describeWant() {
 	switch {
 	case r.via != nil:
 		w.Only = r.via.Allows
-	case !r.plain && !c.atOnce: // a container may have done it already when another instance gets it
+	case !r.plain && !c.atOnce: // a plain container may have handled it when another instance gets it
 		w.Ahead = c.sendAhead
 	}
 }

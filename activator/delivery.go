@@ -20,12 +20,12 @@ import (
 
 type delivery struct {
 	attempts    int
-	given       int
-	resumed     int
-	moved       int
+	given       int            // of these, a runtime may have seen
+	resumed     int            // of these, resumed a cut answer
+	moved       int            // of these, whose instance gave way
 	before      metrics.Timing // when the answer was last cut
-	last        string
-	queued      atomic.Bool // for its turn at an instance
+	last        string         // error code of the last failure
+	queued      atomic.Bool    // for its turn at an instance
 	upgraded    atomic.Pointer[upgraded]
 	body        relay.Body // in place of the client's body
 	pick        int        // in the ring
@@ -55,7 +55,7 @@ func (c *call) try(s *queue.Slot, last timeout) (*forward.Answer, error) {
 
 func (c *call) sendInTurn(s *queue.Slot, first, last timeout) (*forward.Answer, error) {
 	attempt, ctx := c.attempt(s.Target), c.ctx
-	// One that finds no free slot waits behind all others.
+	// A background request that finds no free slot waits behind all others; without others there is no order.
 	if (!c.want.FreeSlot || c.background) && (c.a.deps.Others != nil || s.Waits) {
 		attempt.Turn = s.Turn()
 		ctx = c.whileQueued(first, last)
@@ -69,7 +69,7 @@ func (c *call) sendInTurn(s *queue.Slot, first, last timeout) (*forward.Answer, 
 	return c.a.client.Send(ctx, *attempt)
 }
 
-// quietTurn is for senders that interim answers don't suit.
+// quietTurn is the turn for a gateway or a client that may not understand interim answers.
 func (c *call) quietTurn(s *queue.Slot) (t control.Turn) {
 	if c.a.deps.Others != nil && !s.Waits && !c.atOnce {
 		t = s.Turn()

@@ -23,7 +23,7 @@ import (
 type holder struct {
 	account *keys.Account
 	charge  *keys.Charge
-	watch   func() bool
+	watch   func() bool // ends the watch for the key's end
 }
 
 // keyed reports whether the client presented a key, which must not be passed on.
@@ -256,6 +256,7 @@ const (
 	clientsLimit  = "the answer took longer than the client's " + headerTimeout + " of %s"
 )
 
+// Zero: no limit.
 type timeout struct {
 	timer *time.Timer
 	limit time.Duration

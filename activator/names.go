@@ -41,7 +41,7 @@ type adapterOf struct {
 type listed struct {
 	name api.ModelName
 	t    *target
-	// Of an adapter.
+	// The model of an adapter; empty: this is a model.
 	parent api.ModelName
 }
 
@@ -92,7 +92,7 @@ func newDirectory(list []*queue.Function, known *cluster, domain string) *direct
 type wish struct {
 	name names.Declaration
 	t    *target
-	// Of an adapter.
+	// The model of an adapter; empty: this is a model.
 	parent api.ModelName
 }
 
@@ -391,7 +391,7 @@ type target struct {
 	service api.FunctionName
 	shares  []backend // at least one; the greatest share first
 	total   int
-	// Then shares has those of all variants.
+	// If there are variants, shares has those of all of them.
 	variants []*target
 }
 

@@ -31,7 +31,7 @@ func isOllama(path string, f *queue.Function) bool {
 	return strings.HasPrefix(path, "/api/") && (f == nil || isLikeOllama(f.Spec()))
 }
 
-// isLikeOllama means certainly. A handler gets requests unchanged.
+// isLikeOllama reports whether a function certainly has Ollama's API. Its own handler gets requests unchanged.
 func isLikeOllama(spec *api.Function) bool {
 	chat, _ := api.FindPath("", "/api/chat")
 	return slices.Contains(chat.Runtimes, spec.Runtime.Kind) && (spec.Runtime.Kind == api.RuntimeOllama || len(spec.Handler) == 0)
@@ -176,7 +176,7 @@ func lines(h http.Header) bool {
 // forever is shown as "Forever" by Ollama's clients.
 const forever = 100 * 365 * 24 * time.Hour
 
-// awake is false also without Ollama's API.
+// awake is false without an awake instance or without Ollama's API.
 func running(f *queue.Function, now time.Time) (m runningModel, awake bool) {
 	spec := f.Spec()
 	if !isLikeOllama(spec) {

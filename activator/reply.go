@@ -202,7 +202,7 @@ func (r *reply) event(e *api.Error, next int) error {
 	return r.flush()
 }
 
-// Such details are only in the log.
+// withID adds the id by which an operator finds the details, which are only in the log.
 func withID(e *api.Error, id string) *api.Error {
 	switch e.Code {
 	case api.CodeStartFailed, api.CodeRuntimeFailed, api.CodeUnhealthy:
@@ -235,7 +235,7 @@ func (r *reply) Flush() error {
 
 func (r *reply) flush() error { return r.unread.Flush(r.out) }
 
-// A stuck write ends the client's connection.
+// A stuck write ends the client's connection. Any goroutine may call endUnread, which does not block.
 func (c *call) endUnread() bool {
 	stuck := c.reply.unread.Stuck()
 	if stuck {

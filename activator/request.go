@@ -104,8 +104,8 @@ func TimeLimit(h http.Header) (time.Duration, error) {
 	return d, nil
 }
 
-// They name whose instance a request should return to, before the body. OpenCode sends the second, and Fireworks
-// documents it.
+// They name the conversation or user whose instance a request should return to, and go before the body. OpenCode
+// sends the second, and Fireworks documents it.
 const (
 	headerSession  = "X-Session-Id"
 	headerAffinity = "X-Session-Affinity"
@@ -135,7 +135,7 @@ const maxPicks = 4096
 type picks struct {
 	mu   sync.Mutex // guards all below
 	ring []api.Pick
-	all  int
+	all  int // picks so far
 }
 
 func (p *picks) add(c *call, s *queue.Slot) {

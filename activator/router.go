@@ -363,7 +363,7 @@ func (r *request) objectives() *api.Error {
 	return nil
 }
 
-// The request names an objective, if any are declared.
+// objective sets the priority of the objective that the request names, if any are declared.
 func (c *call) objective() *api.Error {
 	name := first(c.req.in.Header, headersObjective[:])
 	if name == "" || c.a.deps.Keys == nil {

@@ -54,7 +54,7 @@ func (a *Activator) RemoveTraffic(service api.FunctionName) {
 	}
 }
 
-// PutService sets the age of a service: the oldest that wants a name gets it.
+// PutService sets the age of a service: the oldest that wants a name gets it; one of unknown age is the youngest.
 func (a *Activator) PutService(service api.FunctionName, created time.Time) {
 	if put(a, a.cluster.created, service, created, time.Time.Equal) && a.names.Load().services[service] { // otherwise it has no functions yet
 		a.index()

@@ -192,7 +192,7 @@ func TraceOf(ctx context.Context) Trace {
 // spans.
 const EventWoken = "dev.rouse.function.woken.v1"
 
-// Path is how an instance came up, in the words of the dual-pod reference.
+// Path is how an instance came up, in the words of the dual-pod reference; cold-freed: memory had to be freed first.
 type Path string
 
 // Part is a part of Rouse, or a system around it.
@@ -289,7 +289,7 @@ func (o *WakeTrace) Add(s Span) {
 		s.Who = ""
 	}
 	k, _ := slices.BinarySearchFunc(o.Spans, s, func(a, b Span) int {
-		if a.After <= b.After {
+		if a.After <= b.After { // after those that begin at the same time
 			return -1
 		}
 		return 1

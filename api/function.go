@@ -304,7 +304,7 @@ func (f Function) RiseTimeout(unloaded bool) time.Duration {
 	return f.WakeTimeout
 }
 
-// Price is Cost, else 1 for each GPU, else 1.
+// Price is one awake instance's per hour: Cost, else 1 for each GPU, else 1.
 func (f Function) Price() float64 {
 	if f.Cost > 0 {
 		return f.Cost

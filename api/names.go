@@ -111,7 +111,7 @@ const (
 // MaxDeviceMemory is more than any GPU has: a larger report is invalid.
 const MaxDeviceMemory = 16 * TiB
 
-// String formats b in the largest binary unit below it.
+// String formats b in the largest binary unit not above it.
 func (b Bytes) String() string {
 	for _, u := range []struct {
 		unit Bytes

@@ -34,7 +34,7 @@ const (
 	AnnotationRegions     = "rouse.dev/regions"
 
 	AnnotationInject = "rouse.dev/inject"
-	// The function's port, or why a pod did not receive it.
+	// On a pod: the function's port, or why the pod did not receive it.
 	AnnotationInjected    = "rouse.dev/injected"
 	AnnotationNotInjected = "rouse.dev/not-injected"
 )

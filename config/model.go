@@ -109,8 +109,8 @@ func CutName(text string) (name, ref string) {
 	return name, ref
 }
 
-// Named names a function. Of a name that no function can have, such as qwen2.5:0.5b, the alias is made, and the
-// name is qwen2-5-0-5b.
+// Named names a function. A name that no function can have, such as qwen2.5:0.5b, becomes the model's alias, and the
+// function is qwen2-5-0-5b.
 func Named(f api.Function, name string) (api.Function, error) {
 	own := name
 	if api.CheckName(name) != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Sorted, without duplicates.
+// Sorted, without duplicates; nil: any region.
 func parseRegions(s string) (regions []string) {
 	for r := range strings.SplitSeq(s, ",") {
 		if r = strings.TrimSpace(r); r != "" {

@@ -70,7 +70,7 @@ const defaultPort = 8080
 //
 //   - The container's args are the function program's command line: Command, Args and Env are empty.
 //   - The memory and GPUs of all containers count: a sidecar may be the runtime.
-//   - The image may set what is empty in Runtime. Paths are the container's.
+//   - The image may set what is empty in Runtime: a missing model is no error. Paths are the container's.
 //   - timeoutSeconds and responseStartTimeoutSeconds of 300 count as not set: Knative writes them into every
 //     revision.
 //   - Any class is accepted.

@@ -35,7 +35,7 @@ type Client struct {
 	transport http.RoundTripper
 }
 
-// NewClient returns a client. transport must reach endpoints, and must not retry.
+// NewClient returns a client. transport must reach endpoints, as [api.NewTransport]'s, and must not retry.
 func NewClient(transport http.RoundTripper) *Client { return &Client{transport: transport} }
 
 // Call is one attempt to send an inbound request to the instance at Base.
@@ -57,7 +57,7 @@ type Call struct {
 	Plain bool
 	// Answered is called when the header has come; Send then does not wait for more of a stream.
 	Answered    func()
-	Trusted     bool
+	Trusted     bool // the priority in the body counts
 	Credentials bool
 	// How an event stream must end.
 	Kind api.Stream
@@ -65,7 +65,7 @@ type Call struct {
 	// context.
 	Idle   time.Duration
 	Paused func()
-	// An event is buffered until it is whole. 0: 1 MiB.
+	// An event up to it is buffered until it is whole; a longer one goes on in pieces. 0: 1 MiB.
 	MaxEvent api.Bytes
 	Usage    *relay.Usage
 	// Asks makes the instance report its usage ([control.HeaderUsage]), Counts passes the report to a front door.
@@ -301,7 +301,7 @@ func CallOf(ctx context.Context) uint64 {
 // Via means that a gateway sends the request, as with an endpoint picker. The client reads nothing before an
 // instance answers.
 type Via struct {
-	// It takes the request at most once.
+	// It takes the request to the chosen instance, at most once.
 	Transport http.RoundTripper
 	// In place of the body's.
 	Model string

@@ -244,7 +244,7 @@ func (c *Charge) End() {
 type allowance struct {
 	bucket
 	own   bucket // here: others can't make the limit larger
-	part  bucket // while some are apart
+	part  bucket // while some are apart; no limit: none are
 	apart uint64 // number of that time
 	// Debt that late use would have left: what is given back pays it first.
 	forgiven float64
@@ -303,10 +303,10 @@ func (l *allowance) share(unknown float64, n int, apart uint64, now time.Time) f
 	return rest
 }
 
-// bucket holds the allowance of a minute. It can be in debt. Zero: no limit.
+// bucket holds the allowance of a minute, and fills evenly. It can be in debt. Zero: no limit.
 type bucket struct {
 	limit, level float64
-	at           time.Time
+	at           time.Time // of level
 }
 
 func (b *bucket) resize(limit float64, now time.Time) {

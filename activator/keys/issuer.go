@@ -44,8 +44,8 @@ type issuer struct {
 	failed   time.Time
 	why      error
 
-	mu       sync.Mutex // guards the fields below, and the declared rights
-	accounts map[string]*Account
+	mu       sync.Mutex          // guards the fields below, and the declared rights
+	accounts map[string]*Account // by claim
 }
 
 func newIssuer(d apikey.Issuer, s *Store) *issuer {

@@ -29,9 +29,9 @@ type Store struct {
 	raw     atomic.Pointer[[]byte]
 	budgets sync.Map // [control.Budget] by account id
 
-	mu       sync.Mutex // held while a file is applied; guards the fields below
-	accounts map[string]*Account
-	issuers  map[string]*issuer
+	mu       sync.Mutex          // held while a file is applied; guards the fields below
+	accounts map[string]*Account // by hash
+	issuers  map[string]*issuer  // by URL
 }
 
 // table is immutable.

@@ -20,8 +20,8 @@ const lanes = 4
 
 type events struct {
 	lanes  [lanes]*cloudevent.Sender
-	sink   *cloudevent.Sender
-	watch  func(api.Event) // set before the first event
+	sink   *cloudevent.Sender // nil: none
+	watch  func(api.Event)    // nil: none; set before the first event
 	scaled *scaled
 }
 

@@ -59,8 +59,8 @@ type offers struct {
 	mu        sync.Mutex // guards the fields below; no other lock is taken meanwhile
 	revisions map[api.FunctionName]api.Function
 	traffic   map[api.FunctionName][]activator.Share
-	drawn     map[wanted]map[api.FunctionName]int
-	all       map[api.FunctionName][]backend // of backends; nil: outdated
+	drawn     map[wanted]map[api.FunctionName]int // by revision
+	all       map[api.FunctionName][]backend      // of backends; nil: outdated
 }
 
 type wanted struct {

@@ -220,7 +220,7 @@ func ownersOf(s *v1.Service) (fronts []string) {
 	return fronts
 }
 
-// For strip.
+// keepMarks copies what strip would drop.
 func keepMarks(to *metav1.ObjectMeta, from metav1.ObjectMeta) {
 	if from.Labels[labelPlaced] == "" {
 		return

@@ -66,13 +66,13 @@ type process struct {
 	events   *events
 	prober   *prober
 	traces   *waketrace.Exporter
-	stock    *stock
-	agent    *agent.Agent
-	far      *elsewhere
+	stock    *stock       // nil: it is an agent
+	agent    *agent.Agent // nil: it is none
+	far      *elsewhere   // nil: no clusters elsewhere
 	share    *share.Share
-	store    *store.Store
+	store    *store.Store // nil: none, and no batches
 	batches  *jobs.Server
-	gateways *gateways
+	gateways *gateways // nil: no endpoint picker
 	handler  http.Handler
 	control  http.Handler
 	peers    peertls.Identity

@@ -20,7 +20,7 @@ import (
 
 type secrets struct {
 	certificate, token cache.SharedIndexInformer
-	keys               cache.SharedIndexInformer
+	keys               cache.SharedIndexInformer // nil: keys are off
 }
 
 // bySecret replaces Knative's informer of all Secrets by those that the activator may read. Knative's code finds

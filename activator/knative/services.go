@@ -26,10 +26,10 @@ type services struct {
 	far farServices
 	log *slog.Logger
 
-	mu        sync.Mutex // guards the fields below, and orders the calls of far
-	revisions map[api.FunctionName]map[api.FunctionName]known
+	mu        sync.Mutex                                      // guards the fields below, and orders the calls of far
+	revisions map[api.FunctionName]map[api.FunctionName]known // by Service and revision
 	traffic   map[api.FunctionName]map[api.FunctionName]int
-	told      map[api.FunctionName]known
+	told      map[api.FunctionName]known            // by Service
 	away      map[api.FunctionName]api.FunctionName // for clusters elsewhere
 }
 

@@ -37,8 +37,8 @@ type watch struct {
 
 	mu        sync.Mutex // guards the fields below, and orders the calls of the activator about revisions
 	revisions map[api.FunctionName]declared
-	adapters  map[api.FunctionName][]api.Adapter
-	classes   map[api.FunctionName]string // of PodAutoscalers
+	adapters  map[api.FunctionName][]api.Adapter // Services' own
+	classes   map[api.FunctionName]string        // of PodAutoscalers
 	// Set before the first event.
 	find func(api.FunctionName) *v1.Revision
 }
@@ -46,8 +46,8 @@ type watch struct {
 type declared struct {
 	function api.Function
 	port     int
-	fault    string
-	away     bool // the Service is a function, the revision none
+	fault    string // empty: valid
+	away     bool   // the Service is a function, the revision none
 	object   *v1.Revision
 }
 

@@ -42,15 +42,15 @@ type exchange struct {
 	err      error // set before over is closed
 
 	asked http.Header // the serving goroutine's
-	got   *answered   // the serving goroutine's
+	got   *answered   // the serving goroutine's; nil: no answer yet
 	step  step        // the receiving goroutine's
 
 	mu       sync.Mutex // guards all below, and sending
 	named    bool       // the destination is known
 	passing  bool       // messages are echoed
-	chunks   int        // body pieces without a reply
-	trailers bool
-	last     bool
+	chunks   int        // the request's body pieces without a reply
+	trailers bool       // the request's have no reply
+	last     bool       // the response's trailers have no reply
 }
 
 type answered struct {

@@ -112,7 +112,7 @@ func length(h http.Header) int64 {
 // ip:port, or an ip for all of its ports.
 type endpoints []string
 
-// Not limited: the gateway allows all.
+// limited is false if the gateway allows all.
 func subset(m *extproc.ProcessingRequest) (list endpoints, limited bool) {
 	v, limited := m.GetMetadataContext().GetFilterMetadata()[spaceSubset].GetFields()[keySubset]
 	list = split(v.GetStringValue())

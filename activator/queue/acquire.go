@@ -28,13 +28,14 @@ type Want struct {
 	AtOnce bool
 	// Group is the model with variants that the client named; empty: the function.
 	Group api.FunctionName
-	// Bytes is the size of the body, Input the estimated input, Tokens of all. Prompt is the size that Prefix is
-	// of; 0: unknown.
+	// Bytes is the size of the body, Input its estimated tokens, Tokens those with the answer. Prompt is the size of
+	// the part of the body that Prefix covers; 0: unknown.
 	Bytes         api.Bytes
 	Input, Tokens api.Tokens
 	Prompt        int
-	Sequences     int
-	// Begun is when the request was complete, Due when its first token is due, Deadline when its client gives up.
+	Sequences     int // 0: one
+	// Begun is when the request was complete, Due when its first token is due, Deadline when its client gives up. The
+	// last two may be zero.
 	Begun, Due, Deadline time.Time
 	Trace                api.Trace
 
@@ -45,7 +46,7 @@ type Want struct {
 	Drains func()
 	// Pause makes a stream that can continue later end with [Slot.Pause], and reports whether it does.
 	Pause func() bool
-	// Pays is called when more GPU time was used.
+	// Pays is called with each further use of GPU time.
 	Pays func(gpuSeconds float64)
 	// GPUSeconds is final once the request has no slot and does not wait.
 	GPUSeconds float64
@@ -59,8 +60,8 @@ type Want struct {
 	entry   *entry // nil: it has not waited for this function
 	slot    *Slot
 	since   time.Time     // when it first waited, for any function; zero: never
-	pauses  bool          // it waits for its turn
-	charged float64       // before it yielded a slot
+	pauses  bool          // it was paused, and waits for its turn
+	charged float64       // the cost charged before it yielded a slot
 	begins  atomic.Int64  // nanoseconds from sending to the answer's first byte
 	paused  time.Duration // how long its limit stood still
 	ctx     context.Context
@@ -68,12 +69,12 @@ type Want struct {
 	held    time.Duration // in queues and for turns
 	there   time.Duration // the part at instances since Renew
 	woke    time.Duration // the part without an awake instance
-	wake    *Wake         // that its answer ends
-	woken   api.Trace     // that it waited for
+	wake    *Wake         // the trace that its answer ends
+	woken   api.Trace     // of the wake that it waited for
 
 	// Guarded by the function's mutex.
 	queued bool
-	paid   float64 // clock of the waiting requests
+	paid   float64 // up to here on the clock of the waiting requests
 }
 
 // Waited returns the time in the queues, the part without an awake instance, and whether it ever waited.
@@ -112,12 +113,12 @@ func (f *Function) Leave(w *Want) {
 
 // waitStart is the work left without the lock for a request that has entered the queue.
 type waitStart struct {
-	unavailable, paused time.Duration
+	unavailable, paused time.Duration // the clocks at its entry
 	displaced           []*entry
-	crowded             *api.Error
+	crowded             *api.Error      // refuses the displaced
 	alone               bool            // only it waits, and no instance is awake
-	waking              *route.Instance // woken for this request
-	ahead               *Target         // where to send it behind that wake
+	waking              *route.Instance // woken for this request; nil: none
+	ahead               *Target         // where to send it behind that wake; nil: nowhere
 }
 
 // Acquire returns a slot for w, and blocks in the queue if none is free. The error is an *[api.Error] or ctx's
@@ -167,13 +168,13 @@ func (f *Function) admit(ctx context.Context, w *Want, now time.Time) (s *Slot, 
 		f.wants[w] = struct{}{}
 		w.ticket = f.queue.Ticket()
 	}
-	// The free slot may suit no waiting request.
+	// The free slot may suit no waiting request, or all who wait may have to leave it free.
 	sees := f.sees()
 	mayTake := again && !w.pauses || f.queue.Len() == 0 || sees != nil || f.queue.picky > 0 || len(f.restrained) > 0 && f.first(nil, now) == nil
 	if mayTake && !f.leavesFree(w.Client, now) {
 		if i, why := f.set.PickFor(now, w.Want, of(sees, w.Client)); i != nil {
 			w.wake.goesTo(i.ID, now)
-			if why.Running >= why.Slots { // it waits there
+			if why.Running >= why.Slots { // it may wait there
 				f.shed(w)
 			}
 			return f.take(i, why, f.termsOf(w)).assign(w), q, nil
@@ -405,7 +406,7 @@ func (f *Function) answered(e *entry, i *route.Instance) {
 // Permission is the right to wake one instance.
 type Permission struct {
 	Grant api.Grant
-	// Revoked is the highest revoked epoch.
+	// Revoked is the highest revoked epoch: no grant up to it is accepted.
 	Revoked uint64
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // Function is one function. One mutex guards queue and instances: "no slot is free" and "then wait" are one step.
-// Whatever may free a slot or wake an instance calls [Function.dispatch].
+// Whatever may free a slot or wake an instance calls [Function.dispatch] afterwards: waiting requests do not retry.
 type Function struct {
 	Name    api.FunctionName
 	Created time.Time
@@ -21,7 +21,7 @@ type Function struct {
 	q     *Queues
 	meter *meter
 	spec  atomic.Pointer[api.Function] // never nil
-	group atomic.Pointer[Group]
+	group atomic.Pointer[Group]        // nil: no variant of a model
 
 	mu         sync.Mutex // guards all below; never held while blocking
 	declared   bool       // grants may come before the declaration
@@ -35,23 +35,23 @@ type Function struct {
 	model      *api.ModelFacts
 	last       time.Time
 	outputs    outputs
-	// Until then; zero: until an instance is awake.
+	// Why it can't start; nil: it can. failedUntil zero: until an instance is awake.
 	failed      *api.Error
 	failedUntil time.Time
 	waking      underway
 	preferred   preferred
-	trace       *Wake // that requests wait for
+	trace       *Wake // of the wake that requests wait for; nil: none
 	// 0: unknown
 	wakeTime, loadTime time.Duration
-	unavailable        clock
-	paused             clock // limits of waiting requests stand still
+	unavailable        clock // no instance is awake
+	paused             clock // waiting for a node or the model: limits of waiting requests stand still
 	retry              alarm // dispatches again
 	restrained         restraints
 	costs              costs
 }
 
 type clock struct {
-	since time.Time
+	since time.Time // zero: stopped
 	total time.Duration
 }
 
@@ -293,7 +293,8 @@ type meter struct {
 	closed bool
 }
 
-// level is called without locks and must not call the meter.
+// level is called under the meter's mutex and must not call the meter. Callers of sendNow and close hold no lock that
+// level takes.
 func newMeter(level func() api.Demand, e api.Emitter, source string) *meter {
 	m := &meter{level: level, emitter: e, source: source}
 	m.due = newAlarm(m.sendNow)
@@ -331,7 +332,7 @@ func (m *meter) schedule() {
 // alarm is a timer that calls a function at the earliest of its times. Its owner's lock guards it.
 type alarm struct {
 	timer *time.Timer
-	at    time.Time
+	at    time.Time // zero: not set
 }
 
 func newAlarm(do func()) alarm {

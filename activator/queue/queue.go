@@ -29,7 +29,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Config serves all functions. Waits, Sight and Others may be nil.
+// Config is shared by all functions. Waits, Sight and Others may be nil.
 type Config struct {
 	Name    string
 	Emitter api.Emitter
@@ -38,8 +38,9 @@ type Config struct {
 	Tracer  *waketrace.Tracer
 	// Renamed is called without locks when functions or adapters' names have changed.
 	Renamed func()
-	Waits   func(api.FunctionName) string
-	Sight   Sight
+	// Waits returns what keeps a function from waking; "": nothing, or unknown.
+	Waits func(api.FunctionName) string
+	Sight Sight
 	// Others is told what requests have cost here.
 	Others interface{ Served(u control.ClientUse) }
 	Log    *slog.Logger
@@ -50,7 +51,7 @@ type Config struct {
 type Sight interface {
 	// A nil function: each may see all.
 	Sees(f api.FunctionName) func(client string, i api.InstanceID) bool
-	// Bars returns why no instance may ever see a client's requests.
+	// Bars returns why no instance may ever see a client's requests; nil: one may.
 	Bars(f api.FunctionName, client string) *api.Error
 }
 
@@ -122,7 +123,7 @@ func (q *Queues) PutFunction(spec api.Function) {
 	kind := spec.Runtime.Kind
 	spec = spec.WithDefaults()
 	if spec.Service != "" {
-		spec.Runtime.Kind = kind // the image may decide
+		spec.Runtime.Kind = kind // for a revision without a kind, the image may decide
 	}
 	f := q.function(spec.Name)
 	f.mu.Lock()
@@ -241,14 +242,14 @@ func (q *Queues) Fail(name api.FunctionName, err *api.Error) {
 	}
 }
 
-// Report sends a function's demand now.
+// Report sends a function's demand now: an operator's command is judged by it.
 func (q *Queues) Report(name api.FunctionName) {
 	if f := q.known(name); f != nil {
 		f.meter.sendNow()
 	}
 }
 
-// ServedElsewhere charges a client for requests at another activator.
+// ServedElsewhere charges a client's turns here for requests at another activator.
 func (q *Queues) ServedElsewhere(u control.ClientUse) {
 	if f := q.known(u.Function); f != nil {
 		f.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/fair"
 )
 
-// Clients that run or wait share a function's slots: each S/C of them, rounded up. A request counts as its
-// sequences.
+// Clients that run or wait share a function's slots: each of C clients has S/C of S slots, rounded up. A request
+// counts as its sequences.
 //
 //  1. Within a priority, a client with its share gets no slot while one below its share waits.
 //  2. While requests wait, one whose client leaves data unread ends ([Want.EndUnread]).
@@ -44,6 +44,7 @@ func (f *Function) leavesFree(client string, now time.Time) bool {
 	return now.Before(f.restrained[client]) && f.set.Free(now) <= 1 && f.slots > 0
 }
 
+// By client: until when it leaves a slot free.
 type restraints map[string]time.Time
 
 func (r restraints) add(client string, now time.Time) {
@@ -133,7 +134,7 @@ const (
 	isWoken
 	isGranted  // asleep, and may be woken at once
 	isExpected // requests wait for it, or it starts
-	isAny
+	isAny      // the autoscaler decides
 	isRefused
 )
 

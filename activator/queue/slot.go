@@ -29,8 +29,8 @@ type Slot struct {
 	instance *route.Instance
 	terms    terms
 	taken    time.Time
-	asked    time.Time // to give way
-	paid     float64   // clock of the instance
+	asked    time.Time // to give way; zero: never
+	paid     float64   // up to here on the instance's clock
 	trace    *Wake
 	want     *Want      // nil: not yet known
 	refused  *api.Error // in place of a slot
@@ -38,7 +38,7 @@ type Slot struct {
 
 type terms struct {
 	adapter  api.ModelName
-	who      fair.Client
+	who      fair.Client // in the order of all activators
 	client   string
 	priority int
 	// How many slots of its client's share it counts as.
@@ -162,10 +162,10 @@ func (s *Slot) Done(u Used) {
 }
 
 // GiveBack gives back the slot of an instance that refused the request or failed with code, and avoids it for a
-// while. Empty: the request's turn did not come.
+// while. Empty: the request's turn did not come, and the instance is not avoided.
 func (s *Slot) GiveBack(code string) { s.giveBack(code, 0) }
 
-// Yield is GiveBack of a stream that continues; its client is charged for u.
+// Yield is GiveBack of a stream that continues; its client is charged for u, all that it has used so far.
 func (s *Slot) Yield(code string, u Used) { s.giveBack(code, s.want.charge(u)) }
 
 // charge returns the part of u's cost not charged yet.
@@ -293,7 +293,7 @@ func (f *Function) shed(w *Want) {
 // its stay.
 type costs struct {
 	holders map[api.InstanceID]*holder
-	rising  float64
+	rising  float64 // GPUs that waiting requests pay for
 	queue   payers
 }
 
@@ -303,6 +303,7 @@ type payers struct {
 	at    time.Time
 }
 
+// join advances the clock by the time of gpus since at, then adds n payers.
 func (p *payers) join(gpus float64, n int, now time.Time) float64 {
 	if took := now.Sub(p.at); took > 0 {
 		p.clock += gpus * took.Seconds() / float64(max(p.n, 1))
@@ -313,8 +314,8 @@ func (p *payers) join(gpus float64, n int, now time.Time) float64 {
 }
 
 type holder struct {
-	gpus   float64
-	rising bool
+	gpus   float64 // while awake
+	rising bool    // it starts or wakes
 	slots  payers
 }
 

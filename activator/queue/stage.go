@@ -30,7 +30,7 @@ func (f *Function) Stage() Stage {
 	return s
 }
 
-// It is called without a lock.
+// The caller does not hold mu.
 func (f *Function) waitsFor() string {
 	if waits := f.q.cfg.Waits; waits != nil {
 		return waits(f.Name)
@@ -132,10 +132,10 @@ func (f *Function) obstacle(now time.Time) (st api.InstanceStatus, found bool) {
 
 // Wake is this activator's trace of one wake. Its function owns it, under mu, until a request that waited for it
 // gets a slot, which owns it from then on. It is reported after the answer's first byte and the end of all calls to
-// instances.
+// instances. A nil Wake is no trace.
 type Wake struct {
 	f      *Function
-	parent string
+	parent string // the client's span
 	began  time.Time
 	root   *waketrace.Span
 	open   atomic.Int32 // the request and the calls
@@ -146,7 +146,7 @@ type Wake struct {
 	picked   time.Time // when the request got its slot
 	sent     time.Time
 	answered time.Time
-	ended    time.Time
+	ended    time.Time // when its first byte was sent
 }
 
 // The caller holds mu.

@@ -27,7 +27,7 @@ type entry struct {
 	Tokens   api.Tokens
 	// Deadline is when the entry gives up; zero: never.
 	Deadline time.Time
-	// Elsewhere.
+	// Waited is the wait elsewhere before.
 	Waited time.Duration
 	// Due orders one client's entries; zero: Deadline does.
 	Due time.Time
@@ -78,8 +78,8 @@ func (e *entry) Offer(v *Slot) bool {
 }
 
 // waitQueue holds the waiting requests of one function, limited in number and memory. They leave in the order of
-// package fair; of one client, the nearest deadline first, then the oldest. Its owner's mutex guards it, but not
-// [entry.Wait] and [entry.Offer]. The zero value refuses all.
+// package fair; of one client, the nearest deadline first, then the oldest. Its owner's mutex guards it;
+// [entry.Wait] and [entry.Offer] are called without it. The zero value refuses all.
 type waitQueue struct {
 	limits  api.Hold
 	order   fair.Queue
@@ -90,7 +90,7 @@ type waitQueue struct {
 	picky   int // may go to some instances only
 	pace    pace
 	tickets uint64
-	clients map[string]*client
+	clients map[string]*client // with entries
 	shares  fair.Shares[string]
 }
 
@@ -152,7 +152,7 @@ func (q *waitQueue) full(e *entry) fullReason {
 	return ""
 }
 
-// If withinShare and the queue is full, another client has more than an equal share.
+// withinShare counts e too. If it holds and the queue is full, another client has more than an equal share.
 func (q *waitQueue) withinShare(e *entry) bool {
 	c, clients := q.clients[e.Client], len(q.clients)
 	if c == nil {

@@ -57,13 +57,13 @@ func (f *Function) beginWake(now time.Time) *route.Instance {
 // preferred is a sleeping instance that kept the first request's conversation: the autoscaler is asked to wake it.
 type preferred struct {
 	instance api.InstanceID
-	until    time.Time // no other one is woken
+	until    time.Time // until then no other one is woken
 }
 
 const (
-	// mostAsked is how long a granted wake waits for that.
+	// mostAsked is how long a granted wake waits for the autoscaler to wake that one.
 	mostAsked = 250 * time.Millisecond
-	// leastKept justifies it: computing fewer tokens is as fast.
+	// Fewer kept tokens do not justify asking: computing them is as fast.
 	leastKept api.Tokens = 256
 )
 
@@ -85,9 +85,9 @@ func (f *Function) asksFor(sleepers []*route.Instance, kept api.Tokens, now time
 	return true
 }
 
-// underway is the wake that this activator began.
+// underway is the one wake of a function that this activator began.
 type underway struct {
-	instance api.InstanceID
+	instance api.InstanceID // empty: none
 	began    time.Time
 	takes    time.Duration // expected; 0: unknown
 }
@@ -205,9 +205,9 @@ type grants struct {
 
 type permit struct {
 	held   Permission
-	flight *flight
-	failed int
-	pause  time.Time
+	flight *flight   // nil: no wake in progress
+	failed int       // in a row under this grant
+	pause  time.Time // no wake before
 }
 
 type flight struct {
@@ -325,7 +325,7 @@ func (o *grants) end(p *permit, f *flight, err error) {
 	switch {
 	case err == nil:
 		p.failed = 0
-	case f.epoch != p.held.Grant.Epoch:
+	case f.epoch != p.held.Grant.Epoch: // revoked or replaced
 	case errors.As(err, &refused) && refused.Code == api.CodeStaleEpoch:
 		p.held.Grant = api.Grant{} // the autoscaler has decided since; its message is on the way
 	default:

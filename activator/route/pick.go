@@ -52,6 +52,7 @@ const (
 // quarter of the slots, at least 4 or half of them. With less, many requests leave their conversation.
 func slack(slots int) float64 { return float64(max(slots/4, min(slots/2, 4), 1)) }
 
+// The next pick reuses scratch.
 type scratch struct {
 	free       []candidate
 	near, seen places

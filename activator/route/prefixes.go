@@ -20,6 +20,7 @@ const (
 	maxPlaces = 1 << 10
 )
 
+// places is a set of instances by number: bit n%64 of word n/64 is place n.
 type places []uint64
 
 func (p *places) Add(n int) {
@@ -37,26 +38,27 @@ const noBlock int32 = -1
 type indexBlock struct {
 	hash       uint64
 	salt       Salt
-	used       int64 // a second, not before its followers'
-	size       int32
-	before     int32 // none: the first
+	used       int64 // the second of its last use, not before its followers'
+	size       int32 // bytes of text
+	before     int32 // noBlock: it is the first
 	followers  int32
-	prev, next int32
+	prev, next int32 // among the ends
 }
 
-// prefixIndex records which chains were sent where. The zero value is empty.
+// prefixIndex is a forest of blocks that records which chains were sent where. A place that has seen a block has seen
+// those before it. If it is full, the end of the least recently used chain is dropped. The zero value is empty.
 type prefixIndex struct {
-	limit  int // in blocks
-	byHash map[uint64]int32
+	limit  int              // in blocks
+	byHash map[uint64]int32 // indices of blocks
 	blocks []indexBlock
-	// Words of places for each block.
+	// The places of block b are seen[b*words:(b+1)*words].
 	seen   []uint64
 	words  int
 	places places
-	sizes  []int // bytes by place
-	now    int64
-	n      int
-	unused []int32
+	sizes  []int   // bytes by place
+	now    int64   // the latest second of a block
+	n      int     // places in use
+	unused []int32 // indices of blocks
 	// Ends, most recently used first.
 	newest, oldest int32
 }

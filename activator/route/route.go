@@ -42,22 +42,22 @@ type Instance struct {
 	// Each pick reads the first fields: two cache lines.
 	running  int
 	slots    int
-	others   int
+	others   int // others' requests, by the last report
 	ready    bool
 	retired  bool
-	shared   time.Time // others' requests wait for its slots
-	avoid    time.Time
+	shared   time.Time // until then others' requests wait for its slots
+	avoid    time.Time // not picked before
 	work     *api.Load
 	reported time.Time
-	place    int
-	hash     uint64
+	place    int    // in the index; none: not in it
+	hash     uint64 // of the ID
 
 	status  api.InstanceStatus
 	base    *url.URL
-	backoff time.Duration
+	backoff time.Duration // the last avoidance
 	refusal string
-	using   map[api.ModelName]int
-	peak    int // since the last report
+	using   map[api.ModelName]int // slots
+	peak    int                   // slots in use since the last report
 }
 
 func (i *Instance) takes() bool { return i.ready && !i.retired }
@@ -82,7 +82,7 @@ type Set struct {
 	apart      bool // in several clusters
 	tombstones tombstone.Set
 	index      prefixIndex
-	perToken   float64 // bytes
+	perToken   float64 // bytes of a prompt; 0: unknown
 	scratch    scratch
 }
 
@@ -101,7 +101,7 @@ func (s *Set) slotsOf(st api.InstanceStatus) int {
 	return max(s.slots, 1)
 }
 
-// Observe applies a report; false: it is outdated or useless.
+// Observe applies a report; false: it is outdated or has no usable endpoint.
 func (s *Set) Observe(st api.InstanceStatus, now time.Time) bool {
 	at := slices.IndexFunc(s.all, func(i *Instance) bool { return i.ID == st.Instance })
 	if st.State == api.Gone {
@@ -244,8 +244,8 @@ func (s *Set) May(w Want) (some, all bool) {
 	return some, all
 }
 
-// Asleep returns sleepers that w allows: by sleep level, kept prompt, session. kept is about how many more tokens
-// the first one has than another.
+// Asleep returns sleepers that w allows, the best first: by lightest sleep, kept prompt, session. kept is about how
+// many more tokens the first one has than another.
 func (s *Set) Asleep(now time.Time, w Want) (all []*Instance, kept api.Tokens) {
 	for _, i := range s.all {
 		if !i.retired && w.allows(i) && (i.status.State == api.Asleep || i.avoided(now) && i.refusal == api.CodeAsleep) {
@@ -304,7 +304,7 @@ func (s *Set) Sent(i *Instance, w Want, now time.Time) {
 	}
 }
 
-// Retire stops requests to the present instances.
+// Retire stops requests to the present instances, whatever they report.
 func (s *Set) Retire() {
 	for _, i := range s.all {
 		i.retired = true

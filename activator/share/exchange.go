@@ -119,6 +119,6 @@ func (s *Share) round(p *peer) *round {
 }
 
 type round struct {
-	done     chan struct{}
-	answered bool // the other one knows all; guarded by mu of the Share
+	done     chan struct{} // closed at its end
+	answered bool          // the other one knows all; guarded by mu of the Share
 }

@@ -14,9 +14,9 @@ import (
 type peer struct {
 	Activator
 	stop   func()
-	bell   bell.Bell
-	next   *round
-	asking *round
+	bell   bell.Bell // rung for next
+	next   *round    // nil: none is due
+	asking *round    // nil: none has begun
 	armed  bool      // a timer is set
 	away   time.Time // not asked until then
 	fault  bool
@@ -24,16 +24,16 @@ type peer struct {
 	heard  time.Time
 	apart  bool // from another one
 
-	run   string // empty: unknown
+	run   string // its process; empty: unknown
 	again bool   // an earlier process knew use here
 	meets bool   // earlier use is to come
 	taken uint64 // last part from it
-	// Not given back, by account.
+	// What it has reported and not given back, by account.
 	reported map[string]control.Use
 
-	// Not sent.
+	// Use here that was not sent.
 	accounts map[string]control.Use
-	clients  map[control.ClientUse]float64 // Cost is 0 in the key
+	clients  map[control.ClientUse]float64 // cost by client; Cost is 0 in the key
 	late     bool                          // not sent when due, or apart
 	sent     []control.UsagePart           // not acknowledged
 	number   uint64                        // last sealed part

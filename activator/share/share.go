@@ -41,7 +41,7 @@ const (
 const (
 	// Unacknowledged. A peer that sends so many may have more.
 	mostParts    = 8
-	mostAccounts = 100_000
+	mostAccounts = 100_000 // of one peer's reports
 	// In a part; of more, only the turns here count.
 	mostClients = 10_000
 	// MaxMessage is in bytes.
@@ -95,7 +95,7 @@ type Share struct {
 	period uint64
 	// By account: the most that one peer knows.
 	before map[string]control.Use
-	// By account.
+	// Requests here, by account.
 	running map[string]float64
 }
 

@@ -45,7 +45,7 @@ const (
 // Device is the memory use of the host or a GPU.
 type Device struct {
 	ID api.DeviceID `json:"id"`
-	// Empty if there is only one.
+	// The machine; empty if there is only one.
 	Node string `json:"node,omitempty"`
 	Name string `json:"name"`
 	// Of other processes.
@@ -57,7 +57,7 @@ type Device struct {
 	Awake    api.Bytes `json:"awake"`
 	Rising   api.Bytes `json:"rising"`
 	Reserved api.Bytes `json:"reserved"`
-	// Held by sleepers, and by instances that fall asleep or stop.
+	// Asleep is held by sleepers, Leaving by instances that fall asleep or stop.
 	Asleep  api.Bytes `json:"asleep"`
 	Leaving api.Bytes `json:"leaving"`
 	// Below zero if more is used than was promised.
@@ -71,7 +71,7 @@ type Function struct {
 	// Sums over all activators.
 	Waiting int `json:"waiting"`
 	Running int `json:"running"`
-	// Instances wanted awake; Scale if that is the reason.
+	// Desired instances awake. Scale is the reason if neither demand nor min-scale is.
 	Desired int       `json:"desired"`
 	Scale   *Override `json:"scale,omitempty"`
 	// Zero: none.
@@ -111,7 +111,7 @@ func (f Function) Failed() string {
 
 // Learned holds measurements of a function's instances; 0: unknown.
 type Learned struct {
-	// To awake.
+	// From a process's start to awake.
 	Load time.Duration `json:"load"`
 	// By level. Index 0 is unused.
 	Wake [api.Suspended + 1]time.Duration `json:"wake"`

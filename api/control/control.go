@@ -85,7 +85,8 @@ type Client struct {
 	token func(api.Endpoint) string
 }
 
-// New returns a client. transport must reach endpoints; token, if not nil, returns a bearer token.
+// New returns a client. transport must reach endpoints, as [api.NewTransport]'s. token, if not nil, returns the bearer
+// token of each request.
 func New(transport http.RoundTripper, token func() string) *Client {
 	if token == nil {
 		return NewFor(transport, nil)
@@ -104,12 +105,13 @@ func (c *Client) State(ctx context.Context, e api.Endpoint) (api.InstanceStatus,
 	return c.call(ctx, http.MethodGet, e, PathState, nil)
 }
 
-// Wake wakes an instance that is not awake. It returns once the instance has generated a token.
+// Wake wakes an instance. It returns once the instance has generated a token; one that is awake succeeds at once.
 func (c *Client) Wake(ctx context.Context, e api.Endpoint, g api.Grant) (api.InstanceStatus, error) {
 	return c.call(ctx, http.MethodPost, e, PathWake, g)
 }
 
-// Sleep drains an instance and puts it to sleep, or deepens its sleep. It returns once it sleeps.
+// Sleep drains an instance and puts it to sleep, or deepens its sleep. It returns once it sleeps; one that sleeps at
+// that level succeeds at once.
 func (c *Client) Sleep(ctx context.Context, e api.Endpoint, r SleepRequest) (api.InstanceStatus, error) {
 	return c.call(ctx, http.MethodPost, e, PathSleep, r)
 }
@@ -131,7 +133,8 @@ func (c *Client) Stop(ctx context.Context, e api.Endpoint, r StopRequest) (api.I
 	return c.call(ctx, http.MethodPost, e, PathStop, r)
 }
 
-// Logs returns the last lines of the runtime's output and, with follow, later ones. The caller closes it.
+// Logs returns the last tail lines of the runtime's output and, with follow, later ones until ctx ends. The caller
+// closes it.
 func (c *Client) Logs(ctx context.Context, e api.Endpoint, tail int, follow bool) (io.ReadCloser, error) {
 	resp, err := c.send(ctx, http.MethodGet, e, fmt.Sprintf("%s?tail=%d&follow=%t", PathLogs, tail, follow), nil)
 	if err != nil {

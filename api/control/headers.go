@@ -12,7 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// HeaderTenant is a request's tenant, from a trusted peer on to a runtime of ours.
+// HeaderTenant is a request's tenant. From a client it counts only if the peer is trusted; the activator sends it on to
+// the instance, and that to a runtime of ours.
 const HeaderTenant = "X-Rouse-Tenant"
 
 // HeaderTrusted means that the priority in a request's body counts. Only the activator sets it.

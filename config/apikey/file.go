@@ -188,7 +188,7 @@ func (k *Key) validate() error {
 
 func (i *Issuer) validate() error {
 	u, err := url.Parse(i.URL)
-	bad := ValidName(i.URL + "#")
+	bad := ValidName(i.URL + "#") // half of a tenant's name
 	switch {
 	case bad != nil:
 		return fmt.Errorf("url: %w", bad)
