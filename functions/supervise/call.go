@@ -48,8 +48,8 @@ func (s *Supervisor) takeCall(c *call) {
 	}
 }
 
-// check refuses: 1. anything after a stop; 2. malformed calls; 3. epochs below a seen one; 4. a sleep that the runtime can't do. A grant's expiry is
-// not compared with our clock, which may be wrong.
+// check refuses: 1. anything after a stop; 2. malformed calls; 3. epochs below one seen; 4. a sleep that the runtime can't do. A grant's expiry
+// is not compared with our clock, which may be wrong.
 func (m *machine) check(c *call) error {
 	switch {
 	case c.goal.state == api.Gone:
