@@ -314,7 +314,7 @@ func (f *function) tellStreams(cfg *proxy.Config) {
 // plain reports whether all paths belong to clients.
 func (f *function) plain() bool { return f.cfg.Function.Runtime.Kind == api.RuntimeHTTP }
 
-// prefixes: commands and Ollama have no known way to keep clients' cached prompts apart.
+// prefixes returns how the runtime keeps clients' cached prompts apart. Commands and Ollama have no known way.
 func prefixes(fn api.Function) proxy.Prefixes {
 	if fn.SharedPrefixes {
 		return proxy.PrefixesAsTheyAre

@@ -16,6 +16,7 @@ import (
 
 var errRole = errors.New("the control plane says that this pod claims GPUs for another and runs no model itself")
 
+// standIn is an instance without a runtime, which only reports a status.
 type standIn struct {
 	cfg    Config
 	since  time.Time

@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
-// Config configures an instance.
+// Config configures an instance. Nil functions are not called.
 type Config struct {
 	// Function has the defaults of [api.Function.WithDefaults].
 	Function api.Function
@@ -28,17 +28,17 @@ type Config struct {
 	TokenFile string `flag:"token-file" help:"<file> with the control plane's bearer token; without one its paths are closed, unless --listen is a Unix socket"`
 	// Token is a second accepted token. Empty: with Join, a random one.
 	Token        string
-	Dir          string `flag:"dir" help:"<folder> of its own for the engine's socket (default: a temporary one)"`
-	Engine       string `flag:"engine-binary" help:"<program> that has the subcommand \"engine serve\" (default: this one)"`
-	Env          []string
+	Dir          string   `flag:"dir" help:"<folder> of its own for the engine's socket (default: a temporary one)"`
+	Engine       string   `flag:"engine-binary" help:"<program> that has the subcommand \"engine serve\" (default: this one)"`
+	Env          []string // the runtime inherits it
 	RuntimePort  int      `flag:"runtime-port" help:"<port> on which a command listens whatever it is told (default: one that is free, which it is told as $PORT and $(PORT))"`
 	ProbePath    string   `flag:"runtime-probe" help:"<path> that a runtime of the kind http answers with success when it is ready (default: that it takes connections is enough)"`
 	ProbeCommand []string `flag:"runtime-probe-command" help:"<word> of a command that ends with success when a runtime of the kind http is ready; once for each word"`
-	// Events receives state changes at control.PathEvents.
+	// Events receives state changes at control.PathEvents; empty: they are not posted.
 	Events api.Endpoint `flag:"events" help:"<endpoint> that state changes are posted to (default: $ROUSE_EVENTS)"`
 	// Emit receives the events in order, in place of Events. It must not block.
 	Emit func(api.Event)
-	// Join says how to find a control plane, which says what to run. Function is the fallback if none answers.
+	// Join says how to find a control plane, which says what to run. Function is the fallback if none answers. Nil: this Config is all.
 	Join *Join
 	// Endpoint is where others reach the instance; empty: Listen.
 	Endpoint api.Endpoint
@@ -61,7 +61,7 @@ type Config struct {
 	// Wrap adds pre- and post-processing around the client paths. A wrapper that changes a stream's events, or asks something else on a
 	// repeated request, must remove the header control.HeaderState from requests.
 	Wrap func(http.Handler) http.Handler
-	// Models: if $ROUSE_CACHE is empty too, the first writable of rouse/models in the user's cache, the temporary folder, and memory.
+	// Models is, if empty, $ROUSE_CACHE, else the first writable of rouse/models in the user's cache, the temporary folder, and memory.
 	Models string `flag:"models" help:"<folder> that models are fetched into (default: $ROUSE_CACHE, else rouse/models in the user's cache)"`
 	// ModelsLimit bounds the total size of fetched models; 0: no bound.
 	ModelsLimit api.Bytes
@@ -86,7 +86,7 @@ type Config struct {
 	OwnProcess bool
 	// Kill, when closed, ends the runtime at once, without a drain.
 	Kill   <-chan struct{}
-	Output io.Writer
+	Output io.Writer // receives the runtime's lines
 	// Listening is called with the endpoint once requests are accepted.
 	Listening func(api.Endpoint)
 	Logger    *slog.Logger
@@ -97,7 +97,7 @@ type Join struct {
 	Control api.Endpoint
 	// Namespace and Revision are the instance's. An empty Namespace is the pod's own.
 	Namespace, Revision string
-	Role                control.Role
+	Role                control.Role // empty: the control plane says
 	// Merge applies the command line's settings over the control plane's function, which may be zero.
 	Merge func(api.Function) api.Function
 	// Patience is how long to wait for the control plane if the command line names a model; 0: 3 s.

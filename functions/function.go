@@ -50,7 +50,7 @@ type function struct {
 	log         *process.Log
 	shim        *shim.Client // the runtime's parent; nil: this process is
 	models      *models
-	snapshot    *snapshot
+	snapshot    *snapshot     // nil: none, as handler
 	noSnapshot  *api.Snapshot // why it is nil; nil: none is wanted
 	runtime     runtime.Runtime
 	supervisor  *supervise.Supervisor
@@ -62,13 +62,13 @@ type function struct {
 	clients     http.Handler // the proxy inside Config.Wrap
 	pyfunc      *pyfunc.Handler
 	metrics     *metrics.Metrics
-	kv          *metrics.Follower  // nil: the runtime publishes no prefix cache events
-	emit        func(api.Event)    // nil: nobody wants events
-	events      *cloudevent.Sender // nil: none are posted
-	agent       *registrar
+	kv          *metrics.Follower            // nil: the runtime publishes no prefix cache events
+	emit        func(api.Event)              // nil: nobody wants events
+	events      *cloudevent.Sender           // nil: none are posted
+	agent       *registrar                   // nil: outside of a cluster
 	endpoint    atomic.Pointer[api.Endpoint] // the runtime's; nil before the first start
 	settled     chan struct{}                // closed once it is known whether an adopted runtime serves
-	settle      func()
+	settle      func()                       // closes settled, once
 	trying      sync.WaitGroup
 	ending      context.Context // ends with the instance
 	end         context.CancelFunc

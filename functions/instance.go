@@ -203,6 +203,7 @@ var (
 // keptBack bounds the buffered part of an answer, in bytes.
 const keptBack = 4 << 10
 
+// answer is the [http.ResponseWriter] of a handler that runs as a coroutine; answerBody.mu guards it.
 type answer struct {
 	next   func() ([]byte, bool)
 	stop   func()
@@ -215,9 +216,9 @@ type answer struct {
 	head     bool
 	declared int64
 	wrote    int64
-	buf      []byte
-	part     []byte
-	left     bool
+	buf      []byte // written and not delivered
+	part     []byte // delivered and not read
+	left     bool   // the reader has gone
 	ended    bool
 	aborted  bool
 	resp     http.Response

@@ -150,6 +150,7 @@ func (e *entry) live(ctx context.Context, door serving) error {
 	return err
 }
 
+// learn returns c with the control plane's answer; the command line's settings win.
 func (c Config) learn(a control.RegisterAnswer) Config {
 	fn := a.Function
 	if c.Join.Merge != nil {

@@ -21,10 +21,10 @@ type models struct {
 	spec     api.Runtime
 	open     func() (*fetch.Cache, error)
 	progress func(fetch.Progress)
-	placed   bool
+	placed   bool // the configuration names the cache's folder
 
 	mu   sync.Mutex             // guards held
-	held map[string]fetch.Model // by reference, and the folder Compiled; nil: the instance has ended
+	held map[string]fetch.Model // by reference, and the folder Compiled: not to be evicted; nil: the instance has ended
 }
 
 // here reports whether the model needs no fetch: it is a path, or the runtime or its owner loads it.

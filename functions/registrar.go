@@ -29,8 +29,8 @@ const (
 	joinsApart                = time.Second            // between two joins
 	reportsApart              = 250 * time.Millisecond // between two reports that were asked for
 	lostAgain                 = 2 * time.Second        // until a lost event is made up for
-	joinQuiet                 = time.Second
-	joinWordsApart            = time.Minute
+	joinQuiet                 = time.Second            // before the log says what stands in the way
+	joinWordsApart            = time.Minute            // between two log lines about the same thing
 	maxJoinAnswer             = 1 << 20
 )
 
@@ -107,6 +107,7 @@ func (a *registrar) Reason() error {
 	return a.reason
 }
 
+// Wrong reports whether the control plane has found the revision invalid.
 func (a *registrar) Wrong() bool {
 	refused, is := errors.AsType[*api.Error](a.Reason())
 	return is && refused.Status == http.StatusUnprocessableEntity

@@ -67,10 +67,10 @@ type requester struct {
 	mu    sync.Mutex // guards the fields below
 	ready bool
 	proxy providerAddress
-	to    *httputil.ReverseProxy
+	to    *httputil.ReverseProxy // nil: no provider
 
 	logging sync.Mutex // guards logged; held during writes to Output
-	logged  int64
+	logged  int64      // bytes of the provider's log
 }
 
 func newRequester(cfg requesterConfig) *requester {

@@ -172,6 +172,7 @@ func (s *snapshot) criu(ctx context.Context, args ...string) error {
 	return exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", `umask 077; exec "$0" "$@"`, s.program}, args...)...).Run()
 }
 
+// clear removes the record first: without it there is no snapshot.
 func (s *snapshot) clear() {
 	_ = os.Remove(s.path("snapshot.json"))
 	_ = os.RemoveAll(s.dir)
@@ -196,7 +197,7 @@ func (s *snapshot) write() {
 
 func (s *snapshot) path(name string) string { return filepath.Join(s.dir, name) }
 
-// firstError skips a harmless error.
+// firstError returns the first error in a log of criu, but for a harmless one.
 func firstError(path string) string {
 	raw, _ := os.ReadFile(path)
 	for line := range strings.Lines(string(raw)) {

@@ -81,7 +81,7 @@ type Adapter struct {
 	path     string // for the runtime; empty: not resolved yet
 	declared bool   // with the function; then any path is allowed
 	required bool   // declared at the start, which fails without it
-	brought  bool
+	brought  bool   // the runtime has loaded it itself
 	created  time.Time
 }
 
@@ -91,16 +91,16 @@ type Registry struct {
 	created time.Time
 	change  chan struct{} // a lock: it holds one value while a change is under way
 
-	usable atomic.Pointer[map[string]api.ModelName] // nil: none
+	usable atomic.Pointer[map[string]api.ModelName] // by name: loaded, on standby or not yet unloaded; nil: none
 
 	mu       sync.Mutex // guards the fields below; changes also hold change
-	adapters []Adapter
+	adapters []Adapter  // sorted by name
 	endpoint api.Endpoint
 	use      usage
-	told     [2][]api.ModelName
-	unload   []api.ModelName // removed, and still in the runtime: it sleeps, or requests use them
-	card     *card           // the runtime's description of its model; nil: unknown
-	asked    int
+	told     [2][]api.ModelName // the last arguments of Changed
+	unload   []api.ModelName    // removed, and still in the runtime: it sleeps, or requests use them
+	card     *card              // the runtime's description of its model; nil: unknown
+	asked    int                // how often the runtime was asked for the card
 }
 
 // New returns a registry of the declared adapters, none of which is loaded yet.

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// [Registry.mu] guards usage.
+// usage records which adapters requests use. [Registry.mu] guards it.
 type usage struct {
 	running map[api.ModelName]int
 	last    map[api.ModelName]time.Time // when a request began or ended to use it

@@ -20,7 +20,7 @@ import (
 
 // Config configures a worker.
 type Config struct {
-	Dir string
+	Dir string // the folder that the workers share
 	// Runs identifies what the worker runs: a name, a space, and a digest that must be equal in all workers of the folder.
 	Runs string
 	// Listener is the worker's own listener. Run closes it.

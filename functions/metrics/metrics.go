@@ -56,6 +56,7 @@ type Metrics struct {
 	cached                      func() (tokens int64, known bool)
 }
 
+// Bounds of buckets, in seconds.
 var latencies = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
 
 var perToken = []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}

@@ -24,7 +24,7 @@ type protocol struct {
 }
 
 type series struct {
-	name string
+	name string // of runtime.Signals.Times
 	desc *prometheus.Desc
 	own  prometheus.Histogram // measured by the function; nil: not possible
 }

@@ -8,8 +8,9 @@
 //  4. If [Adopt] was called, every other remaining descendant is now a child of ours, and is killed and reaped.
 //  5. [Process.Exited] is closed: nothing of the child remains.
 //
-// If we are killed, step 4 does not happen. A container's init, a parent that sweeps ([Adopt]) or a shim (package shim) cleans up; else
-// descendants outlive us, and [KillMarked] finds those that bear a mark in their environment.
+// If we are killed, the child dies by its death signal, but steps 3 and 4 do not happen. The kernel, if we are process 1 of a container, a
+// parent that sweeps ([Adopt]) or a shim (package shim) then ends its descendants. Else they outlive us, and [KillMarked] finds those that
+// bear a mark in their environment.
 //
 // The death signal is bound to the thread that forked. So every child is forked by one goroutine that is locked to its thread and never
 // ends.

@@ -28,12 +28,12 @@ type Spec struct {
 	Args []string
 	// Env is the whole environment as "KEY=VALUE". Values may be secrets: this package never prints them.
 	Env []string
-	Dir string
-	// Stdin is the child's standard input. The caller closes its own end.
+	Dir string // the working directory; empty: ours
+	// Stdin is the child's standard input; nil: empty. The caller closes its own end.
 	Stdin *os.File
 	// Outlives lets the child live on when we die. Else the kernel kills it (Linux only).
 	Outlives bool
-	// Lines receives each line of stdout and stderr, without its end, from one goroutine; it must not keep the slice.
+	// Lines receives each line of stdout and stderr, without its end, from one goroutine; it must not keep the slice. Nil: dropped.
 	Lines func(line []byte)
 }
 

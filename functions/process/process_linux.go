@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// thread runs functions on the one thread that forks, see the package comment.
 var thread = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {

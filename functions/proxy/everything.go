@@ -38,7 +38,7 @@ func newTransports(single bool) *transports {
 }
 
 // outlive returns a context that survives the client's leave, for a request over HTTP/1. The container sees the end of its input, and the
-// request keeps its slot until the answer or [mostLeft], as the container still works on it.
+// request keeps its slot until the answer or [mostLeft], as the container still works on it. The caller calls ended after the request.
 func (t *transports) outlive(client context.Context) (ctx context.Context, ended func()) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
 	var mu sync.Mutex

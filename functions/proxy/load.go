@@ -25,7 +25,7 @@ type Load struct {
 	QueuedTokens api.Tokens
 	// Adapters are the adapters that the requests name, sorted.
 	Adapters []api.ModelName
-	// Held has an adapter for each request that waits for its adapter's place.
+	// Held has, for each request that waits for its adapter's place, that adapter; names repeat.
 	Held []api.ModelName
 }
 

@@ -32,13 +32,13 @@ type Gate interface {
 	Unreachable()
 }
 
-// Moves is a [Gate] that can move requests to other instances.
+// Moves is a [Gate] that can move requests to other instances, see supervise.Gate.
 type Moves interface {
 	Movable(is bool)
 	Moving() bool
 }
 
-// Turns is a [Gate] in which requests wait for their turn.
+// Turns is a [Gate] in which requests wait for their turn, see supervise.Gate.
 type Turns interface {
 	EnterInTurn(ctx context.Context, t control.Turn, beforeWait func() error) (base string, refused *api.Error, err error)
 	GivesWay(t control.Turn, begins time.Duration) bool
@@ -66,7 +66,8 @@ type Config struct {
 	Dialect   Dialect
 	Transport http.RoundTripper
 	// Host is the Host header for the runtime; empty: the client's.
-	Host    string
+	Host string
+	// Adapter returns the adapter that a body names as its model, or ""; nil: there are no adapters.
 	Adapter func(body *jsonfield.Object) api.ModelName
 	// Hold loads an adapter if need be, and keeps it loaded until done is called. The request has a slot. Nil: all are loaded.
 	Hold func(ctx context.Context, name api.ModelName) (done func(), err error)
@@ -76,7 +77,7 @@ type Config struct {
 	// the state.
 	States      bool
 	Prefixes    Prefixes
-	Credentials bool
+	Credentials bool // clients' are passed to the runtime
 	// MediaHosts are the hosts from which the runtime may fetch media: lower case, with a port other than the scheme's default.
 	MediaHosts []string
 	// Inside says that the requests are a handler's, which is trusted.
@@ -95,7 +96,7 @@ type Config struct {
 
 // Outcome is the result of one request. Its times count from the request's arrival; 0: it did not happen.
 type Outcome struct {
-	Path    string
+	Path    string // its route's pattern
 	Adapter api.ModelName
 	// Status may be [api.StatusClientClosed].
 	Status int
@@ -175,11 +176,11 @@ type exchange struct {
 	meter   relay.Usage
 	report  report
 	live    live
-	joins   bool // the answer is asked for as a stream, and the client wants none
-	stated  bool
+	joins   bool   // the answer is asked for as a stream, and the client wants none
+	stated  bool   // the runtime reports the stream's state
 	untold  string // why the state is not reported
 	state   relay.State
-	movable bool
+	movable bool // the gate knows that the request can move
 	beside  bool // other requests were in the runtime when this one was sent
 	unread  relay.WriteDeadline
 	turn    control.Turn
@@ -213,8 +214,8 @@ func (x *exchange) serve() {
 
 type place struct {
 	base      string
-	inside    context.Context
-	validated func() *api.Error // nil: the answer may be used
+	inside    context.Context   // of the runtime's request
+	validated func() *api.Error // why the answer may not be used; nil: it may
 	leave     func()
 }
 

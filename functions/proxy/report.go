@@ -31,11 +31,11 @@ type report struct {
 	n       int                     // choices of each prompt
 	learned *atomic.Pointer[[]byte] // the last value of the field that varies, as the runtime sent it
 
-	choices map[int]counts
-	ended   int
-	total   counts
-	held    [][]byte // an event that finishes a choice, held until the next one: all of it, and its data
-	kept    []byte
+	choices map[int]counts // by index: its last report
+	ended   int            // the choice that ended last
+	total   counts         // of all choices, once reported
+	held    [][]byte       // an event that finishes a choice, held until the next one: all of it, and its data
+	kept    []byte         // memory of take's result
 
 	plain relay.Plain // a chunk with text, without the field at its end
 	like  chunk       // what such chunks have in common
@@ -70,7 +70,7 @@ func (r *report) take(p []byte, finished bool, meter *relay.Usage) []byte {
 		return p
 	}
 	r.kept = r.kept[:0]
-	begin, at, end := 0, -1, 0
+	begin, at, end := 0, -1, 0 // of the event, and of its data line
 	i := 0
 	for line := range relay.Lines(p) {
 		i += len(line)
@@ -101,6 +101,7 @@ func (r *report) concern(p []byte) bool {
 	return (r.asked.Moves != "" || r.asked.Field == fieldTimings) && relay.Finishes(p)
 }
 
+// event takes an event as its data line, and the parts before and behind it.
 func (r *report) event(before, line, behind []byte, meter *relay.Usage) {
 	data := bytes.TrimSpace(bytes.TrimPrefix(line, []byte("data:")))
 	c := r.chunk(data)

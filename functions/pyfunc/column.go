@@ -14,7 +14,7 @@ import (
 
 // column collects the strings of a call. MLflow uses the first column of a table, as mlflow-extensions' models have a single one without
 // a name; so do the methods, but for a column named "prompt". They return failures for the refusals of a scoring server, and other errors
-// for those of the model behind it.
+// for those of the model behind it. Their arguments are valid JSON.
 type column struct {
 	items [][]byte
 	at    int // its index in rows that are lists
@@ -113,7 +113,7 @@ const maxNames = 1000
 // of each column, and of objects.
 func (c *column) objects(list []byte) (lengths map[string]int, n int, err error) {
 	lengths = map[string]int{}
-	last := map[string]int{}
+	last := map[string]int{} // by name, the number of the last object that has it
 	name := ""
 	for object := range elements(list) {
 		if n++; object[0] != '{' {

@@ -328,9 +328,9 @@ func ParseResponse(text []byte) (r Response, err error) {
 type failure struct {
 	// Status of the answer; 0: 400.
 	Status  int             `json:"-"`
-	Code    string          `json:"error_code"`
+	Code    string          `json:"error_code"` // MLflow's name; empty: it follows from Status
 	Message string          `json:"message"`
-	Trace   string          `json:"stack_trace,omitempty"`
+	Trace   string          `json:"stack_trace,omitempty"` // the cause, where clients expect a Python server's trace
 	OpenAI  json.RawMessage `json:"error,omitempty"`
 }
 

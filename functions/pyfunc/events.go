@@ -12,10 +12,10 @@ import (
 // events converts a stream to AgentServer's shape: data lines only, since comments fail Databricks' clients; an error is its text, and
 // [DONE] is the last event.
 type events struct {
-	line  []byte
+	line  []byte // the beginning of an incomplete line
 	out   []byte
-	open  bool
-	ended bool
+	open  bool // an event was begun and not ended
+	ended bool // [DONE] was written: the rest is dropped
 }
 
 const done = "data: [DONE]\n\n"

@@ -212,7 +212,7 @@ type entry struct {
 
 type history struct {
 	mu        sync.Mutex // guards the fields below
-	entries   []entry
+	entries   []entry    // the last keptStatuses, the newest last
 	last      api.InstanceStatus
 	lastAwake time.Time
 }

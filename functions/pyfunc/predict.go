@@ -31,7 +31,7 @@ type task struct {
 	prediction []byte // a JSON string, quotes included
 	refused    string // the code with which the gate refused it; empty: the runtime may have seen it
 	used       relay.Usage
-	failed     *reply
+	failed     *reply // the error of a prompt
 }
 
 func quoted[T []byte | string](text T) []byte {

@@ -42,13 +42,14 @@ func (b *innerBody) Close() error {
 	return nil
 }
 
+// recorder keeps the answer to an inner request in memory. It belongs to the goroutine that calls Next.
 type recorder struct {
 	header http.Header
 	status int // 0: nothing was written
 	body   []byte
 	limit  int64
-	bare   bool
-	full   bool
+	bare   bool // of a HEAD: no body
+	full   bool // the answer was longer than limit
 }
 
 func (r *recorder) Header() http.Header { return r.header }
@@ -74,7 +75,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 
 func (r *recorder) Flush() {}
 
-// A panic of Next fails only its request.
+// call returns nil if Next's answer is complete. A panic of Next fails only its request.
 func (h *Handler) call(w http.ResponseWriter, r *http.Request) (err error) {
 	defer func() {
 		switch p := recover(); p {

@@ -21,11 +21,12 @@ import (
 
 // TransportConfig configures a [Transport].
 type TransportConfig struct {
+	// Endpoint is the URL of the scoring server, with or without /invocations at its end.
 	Endpoint string
 	// Token is called for each request, and its result sent as a bearer token. If it is nil or returns "", the request's own Authorization
 	// is sent. Neither is put into the envelope.
 	Token func() string
-	Base  http.RoundTripper
+	Base  http.RoundTripper // nil: [http.DefaultTransport]
 	// MaxAnswer bounds an answer as received, in bytes; 0: 1 GiB.
 	MaxAnswer int64
 }
@@ -43,7 +44,7 @@ type TransportConfig struct {
 type Transport struct {
 	cfg  TransportConfig
 	url  *url.URL // of /invocations
-	root string
+	root string   // path of the endpoint, without /invocations and a slash at its end
 }
 
 const invocations = "/invocations"

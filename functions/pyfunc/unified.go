@@ -50,8 +50,8 @@ func (h *Handler) serveUnified(w http.ResponseWriter, r *http.Request, q *query)
 	}
 }
 
-// pathFor returns the path for a request: 1. a chat; 2. a completion; 3. embeddings, as in MLflow; 4. a field of a generation, or a list
-// of objects, makes it a response.
+// pathFor returns the path for a request: 1. a chat; 2. a completion; 3. a field of embeddings; 4. a field of a generation, or a list of
+// objects, makes it a response; else an input is for embeddings, as in MLflow.
 func pathFor(q *query) string {
 	switch {
 	case q.values["messages"] != nil: // 1.
@@ -87,9 +87,9 @@ type reply struct {
 	stream bool
 	timer  *time.Timer // ends the call unless a stream begins; nil: no limit
 
-	status int // 0: nothing was written
-	sent   bool
-	failed []byte
+	status int     // 0: nothing was written
+	sent   bool    // the client has seen it
+	failed []byte  // the body of an error
 	events *events // not nil: a stream of events
 }
 

@@ -20,11 +20,11 @@ type events struct {
 	body io.ReadCloser
 	from *bufio.Reader
 	chat bool
-	out  []byte
-	err  error // after out
+	out  []byte // for the reader
+	err  error  // after out
 
 	stream stream
-	fresh  bool
+	fresh  bool   // no chunk has come
 	why    string // why the state is not reported
 	opened bool   // the first piece was sent
 

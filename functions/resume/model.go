@@ -22,7 +22,7 @@ import (
 type Model struct {
 	// Name is the declared reference, and Path the one that vLLM was started with: a folder, or a name that vLLM resolves itself.
 	Name, Path string
-	Starts     uint64
+	Starts     uint64 // how often vLLM was started
 	// Args and Env are the user's options.
 	Args, Env []string
 	// Attached says that somebody else starts vLLM, with unknown options.

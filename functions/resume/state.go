@@ -25,10 +25,10 @@ type stream struct {
 	created int64
 	model   string
 	mark    string
-	prompt  int
+	prompt  int // its number of tokens
 	digest  string
 
-	tokens   []int64
+	tokens   []int64 // of the answer
 	finished bool
 	counted  bool // the usage was sent
 	lost     bool // it can't be continued

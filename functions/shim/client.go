@@ -27,7 +27,7 @@ import (
 type ClientConfig struct {
 	// Command ends in [Args].
 	Command []string
-	Env     []string
+	Env     []string // the shim's; the runtime's comes with its start
 	// Socket is the path where other workers of the instance join, in a folder that only this user can enter. Only the leader, which
 	// holds a lock, may call Open with it. Empty: there are no others.
 	Socket string
@@ -294,11 +294,11 @@ func (c *Client) Close() {
 type Child struct {
 	link  *link
 	lines func([]byte)
-	pid   int
+	pid   int // written before it is shared
 
 	once   sync.Once
 	exited chan struct{}
-	status string
+	status string // written before exited is closed
 }
 
 func newChild(l *link, lines func([]byte)) *Child {

@@ -36,8 +36,8 @@ type link struct {
 
 	mu      sync.Mutex // guards the fields below
 	last    uint64
-	waiting map[uint64]chan message
-	started map[uint64]*Child // by the call that starts it
+	waiting map[uint64]chan message // by the id of the call
+	started map[uint64]*Child       // by the call that starts it
 	child   *Child
 	heir    *Child // that ran when we joined
 	hello   hello

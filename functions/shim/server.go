@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	tailLines = 50 // of output, for the next leader
-	queue     = 4096
+	tailLines = 50   // of output, for the next leader
+	queue     = 4096 // messages that a connection may lag behind
 	// linger is how long the shim waits for others after the last connection has gone: a worker may be about to come back, after rejoin.
 	linger = 500 * time.Millisecond
 )
@@ -75,15 +75,15 @@ type server struct {
 	child    *process.Process
 	note     json.RawMessage
 	alone    *time.Timer // runs while no connection is left and one may come soon; nil: has never run
-	ended    bool
-	closing  bool
+	ended    bool        // the instance was stopped
+	closing  bool        // the shim ends: nothing new is begun
 }
 
 type peer struct {
 	conn  net.Conn
 	out   chan message // to its writer; sent to under the server's mu; closed when the peer has left
 	knows bool         // it has joined: events are sent to it
-	leads bool
+	leads bool         // it gets the output too
 }
 
 func (s *server) admit(conn net.Conn) {
@@ -261,7 +261,7 @@ func Attend(ctx context.Context, socket string, fewer func()) error {
 	}
 }
 
-// Calls. One without an answer has no id.
+// Calls. One that wants no answer has no id.
 const (
 	callJoin   = "join"   // Mark, Listen, Lead: answered with Hello
 	callStart  = "start"  // Spec: answered with PID
@@ -286,6 +286,7 @@ type message struct {
 	Grace  time.Duration   `json:"grace,omitempty"`
 	Note   json.RawMessage `json:"note,omitempty"`
 
+	// Of an answer, and PID of most calls.
 	PID   int           `json:"pid,omitempty"`
 	Bytes int64         `json:"bytes,omitempty"`
 	Time  time.Duration `json:"time,omitempty"`
@@ -293,10 +294,11 @@ type message struct {
 
 	Shared *api.SharedMemory `json:"shared,omitempty"`
 
+	// Events.
 	Line  *string `json:"line,omitempty"`
-	Exit  *exit   `json:"exit,omitempty"`
-	Peers *int    `json:"peers,omitempty"`
-	Ended bool    `json:"ended,omitempty"`
+	Exit  *exit   `json:"exit,omitempty"`  // nothing of the runtime is left
+	Peers *int    `json:"peers,omitempty"` // the number of other connections
+	Ended bool    `json:"ended,omitempty"` // the instance was stopped
 }
 
 type spec struct {
@@ -313,7 +315,7 @@ type exit struct {
 
 type hello struct {
 	Mark  string          `json:"mark"`
-	PID   int             `json:"pid,omitempty"`
+	PID   int             `json:"pid,omitempty"` // 0: no runtime runs
 	Note  json.RawMessage `json:"note,omitempty"`
 	Lines []string        `json:"lines,omitempty"`
 	Ended bool            `json:"ended,omitempty"`

@@ -11,7 +11,7 @@ import (
 )
 
 type goal struct {
-	state api.State
+	state api.State // Awake, Asleep or Gone
 	level api.Level // of Asleep
 }
 
@@ -22,8 +22,8 @@ type call struct {
 	epoch uint64        // of a wake or sleep
 	drain time.Duration // of a sleep or stop
 	move  bool          // of a sleep or stop: see machine.moves
-	leave bool
-	fence bool // only the epoch counts
+	leave bool          // of a stop: the runtime runs on
+	fence bool          // only the epoch counts
 	// receives nil or the refusal once; room for one: the caller may have left
 	answer chan error
 }
@@ -48,8 +48,8 @@ func (s *Supervisor) takeCall(c *call) {
 	}
 }
 
-// check refuses: 1. anything after a stop; 2. malformed calls; 3. old epochs; 4. a sleep that the runtime can't do. A grant's expiry is
-// not compared with our clock, which may be wrong.
+// check refuses: 1. anything after a stop; 2. malformed calls; 3. epochs below one seen; 4. a sleep that the runtime can't do. A grant's expiry
+// is not compared with our clock, which may be wrong.
 func (m *machine) check(c *call) error {
 	switch {
 	case c.goal.state == api.Gone:
@@ -141,13 +141,13 @@ func (s *Supervisor) forgetCaller(c *call) {
 
 func (s *Supervisor) answerCallers() { s.callers.settle(goal{s.state, s.proc.depth()}, s.want) }
 
-// The exported methods of callers are safe for many goroutines; only the owner uses the others.
+// callers are the calls that wait for their goal. The exported methods are safe for many goroutines; only the owner uses the others.
 type callers struct {
 	calls   chan *call    // to the owner; unbuffered; never closed
 	leaves  chan *call    // from callers that stop waiting; unbuffered; never closed
 	done    chan struct{} // closed by the owner at its end
 	reports *Reports
-	waiting []*call
+	waiting []*call // only the owner uses it
 }
 
 func newCallers(reports *Reports) callers {
@@ -177,7 +177,7 @@ func (w *callers) Stop(ctx context.Context, r control.StopRequest) (api.Instance
 	return w.submit(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain, move: r.Move})
 }
 
-// Leave is Stop, but leaves the runtime running for the next supervisor to adopt, and reports no state. A Stop overrides it.
+// Leave is Stop without r.Move, but leaves the runtime running for the next supervisor to adopt, and reports no state. A Stop overrides it.
 func (w *callers) Leave(ctx context.Context, r control.StopRequest) (api.InstanceStatus, error) {
 	return w.submit(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain, leave: true})
 }

@@ -157,6 +157,7 @@ func (c *canary) judged(op *operation, sidecar bool, err error) {
 	}
 }
 
+// validation is the time between a wake and the proof that the runtime answers as before.
 type validation struct {
 	base string
 	// closed after refused is set

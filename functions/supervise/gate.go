@@ -17,7 +17,7 @@ import (
 type Gate struct {
 	limit int
 
-	moved atomic.Uint64
+	moved atomic.Uint64 // parts of answers that came from the runtime
 	// signalled by Unreachable; room for one
 	lost chan struct{}
 	// signalled when a request enters an empty runtime; room for one
@@ -29,8 +29,8 @@ type Gate struct {
 	refusal    *api.Error
 	back       reopening
 	validation *validation
-	turns      fair.Queue
-	shares     fair.Shares[fair.Client]
+	turns      fair.Queue               // requests that wait for a slot
+	shares     fair.Shares[fair.Client] // slots of those that wait or run
 	running    int
 	movables   int  // running requests that can move to another instance
 	moving     bool // they are being ended for that
@@ -69,7 +69,8 @@ func newGate(limit int) *Gate {
 	return g
 }
 
-// Enter takes a slot and returns the runtime's base URL; the caller calls Leave when its request has ended.
+// Enter takes a slot and returns the runtime's base URL; the caller calls Leave when its request has ended. A refused request never reaches
+// the runtime.
 func (g *Gate) Enter() (base string, refused *api.Error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -124,7 +125,7 @@ type turn struct {
 	control.Turn
 	item    fair.Item
 	entered time.Time
-	given   bool
+	given   bool // another one gives way for it
 	// closed, once base or refused is set, by the goroutine that takes the turn out of the queue
 	admitted chan struct{}
 	base     string
@@ -159,7 +160,7 @@ func (g *Gate) chargeTurn(t control.Turn) {
 	g.shares.Add(client(t), 0, g.slots(t))
 }
 
-// g.mu is held.
+// removeTurn reports whether w still waited. g.mu is held.
 func (g *Gate) removeTurn(w *turn) bool {
 	waits := g.turns.Remove(&w.item)
 	if waits {

@@ -22,7 +22,8 @@ const (
 	// The longest time between probes that report readiness, and the time after a failure. unreadyAfter failures in a row mean not ready,
 	// as is Kubernetes' default.
 	readyEvery, unreadyEvery, unreadyAfter = 10 * time.Second, time.Second, 3
-	idlePatience                           = 2
+	// idlePatience is for a runtime that has no requests and does not compute either.
+	idlePatience = 2
 )
 
 var errMoves = errors.New("the runtime counts tokens")
@@ -30,7 +31,7 @@ var errMoves = errors.New("the runtime counts tokens")
 type health struct {
 	cfg     *Config
 	gate    *Gate
-	probeAt time.Time
+	probeAt time.Time // of the next check; zero: none
 	last    traffic
 	silent  int // probes in a row without an answer
 	unready int // probes in a row that reported not ready

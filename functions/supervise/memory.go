@@ -22,6 +22,7 @@ const (
 	gpuTimeout     = 2 * time.Second
 )
 
+// meter measures the memory of the runtime's process in other goroutines; only the owner uses its fields.
 type meter struct {
 	gpus     func(ctx context.Context, pid int) (held api.Bytes, found bool, err error)
 	reports  *Reports
@@ -193,10 +194,10 @@ const maxTries = 3
 
 type suspension struct {
 	works    bool
-	never    string
+	never    string // why it can't be suspended; empty: it may
 	failures int
-	movable  bool // the last one can be restored onto other GPUs
-	devices  []api.DeviceID
+	movable  bool           // the last one can be restored onto other GPUs
+	devices  []api.DeviceID // sorted
 	onto     []api.DeviceID // the GPUs of the next wake; nil: the same
 	moved    bool           // devices are not those of Config.Status
 }

@@ -34,8 +34,8 @@ var (
 	errTimeout = errors.New("took longer than its limit")
 )
 
-// operation is the operation on the runtime that is under way. One goroutine runs it and sends one result. Its methods run in that
-// goroutine, and change the owner's state only by notes.
+// operation is the operation on the runtime that is under way. One goroutine runs it and sends one result, which the owner always receives.
+// Its methods run in that goroutine, and change the owner's state only by notes.
 type operation struct {
 	kind      kind
 	began     time.Time
@@ -52,12 +52,12 @@ type operation struct {
 	startup   *runtime.Startup
 	announced <-chan struct{}
 	grace     time.Duration
-	busy      bool
-	run       func()
+	busy      bool          // of a probe: requests run
+	run       func()        // starts the goroutine
 	drained   bool          // an end of a runtime that was awake and has no requests
 	mover     runtime.Mover // of a sleep or an end: it ends the requests
-	stopped   bool
-	suspect   bool
+	stopped   bool          // cancelled by the owner
+	suspect   bool          // of a start: the canary decides
 	saved     saved
 
 	// Written by the goroutine, read by the owner after the result.
@@ -217,7 +217,7 @@ func (o *operation) makeReady(ctx context.Context) error {
 	return nil
 }
 
-// tell has the owner call note.
+// tell has the owner call note, unless ctx ends first.
 func (o *operation) tell(ctx context.Context, note func(*Supervisor)) {
 	select {
 	case o.notes <- note:
@@ -308,7 +308,7 @@ func (s *Supervisor) finishStart(op *operation, r result) {
 	}
 }
 
-// level and own are those of the sleep, if the runtime sleeps.
+// wakeUnsure wakes a runtime that may be awake. level and own are those of the sleep, if it sleeps.
 func (s *Supervisor) wakeUnsure(level, own api.Level) {
 	s.phase, s.proc.level, s.proc.own = waking, level, own
 	s.coming.step(api.StepWaking)

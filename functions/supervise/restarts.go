@@ -14,7 +14,7 @@ const (
 	firstPause   = 100 * time.Millisecond // before a restart; doubles
 	longestPause = 10 * time.Second
 	maxFailures  = 3
-	maxSlow      = 7 // starts that the server gave up on a busy machine
+	maxSlow      = 7 // starts that the server gave up on a busy machine; not counted as failures
 )
 
 type restarts struct {
@@ -23,8 +23,8 @@ type restarts struct {
 	retryAt    time.Time
 	failures   int // starts and wakes that failed in a row
 	gaveUp     bool
-	noRoom     bool
-	slow       int
+	noRoom     bool // the last failure was for want of GPU memory
+	slow       int  // starts too slow for the server, since it was awake
 	message    string
 	count      int
 	awakeSince time.Time
@@ -69,14 +69,14 @@ func (r *restarts) failed(now time.Time, awake bool, reason string) {
 }
 
 type proc struct {
-	child    Child
+	child    Child // nil: there is no process
 	launch   runtime.Launch
 	ended    bool      // step has not handled it yet
 	level    api.Level // of the sleep, or of the sleep that a wake ends
 	own      api.Level // of the runtime's own sleep; below level if the driver has suspended it
 	stopped  bool      // asleep without a process: the next start is a wake
 	attached bool      // as the last launch said
-	wasAwake bool
+	wasAwake bool      // since the last start
 }
 
 // exited returns nil if there is no process, or its end is known.
@@ -133,10 +133,10 @@ func (p *proc) depth() api.Level {
 	return p.level
 }
 
-// took: 0 is not known.
+// took is how long the last start, wake and sleep took; 0: not known.
 type took struct{ load, wake, sleep time.Duration }
 
-// wake: the runtime slept without a process.
+// started records a start; wake: the runtime slept without a process, so it was a wake too.
 func (t *took) started(d time.Duration, wake bool) {
 	t.load = d
 	if wake {
@@ -146,15 +146,16 @@ func (t *took) started(d time.Duration, wake bool) {
 
 func (t *took) toWake() time.Duration { return cmp.Or(t.wake, t.load) }
 
-// Note is left by a supervisor for the next one of its runtime. It survives JSON and holds no secrets.
+// Note is left by a supervisor for the next one of its runtime. It survives JSON and holds no secrets. Its fields are as in
+// [api.InstanceStatus] but for those with comments.
 type Note struct {
 	State api.State `json:"state"`
 	Level api.Level `json:"level"`
-	Own   api.Level `json:"own,omitempty"`
+	Own   api.Level `json:"own,omitempty"` // of the runtime's own sleep below a suspension; 0: none
 	// Turning says that the runtime was told to sleep or to wake and has not answered. Level is the sleep's.
 	Turning          bool            `json:"turning,omitempty"`
-	Endpoint         api.Endpoint    `json:"endpoint,omitempty"`
-	Attach           bool            `json:"attach,omitempty"`
+	Endpoint         api.Endpoint    `json:"endpoint,omitempty"` // the runtime's, not the instance's
+	Attach           bool            `json:"attach,omitempty"`   // a sidecar
 	Epoch            uint64          `json:"epoch"`
 	LoadTime         time.Duration   `json:"loadTime,omitempty"`
 	WakeTime         time.Duration   `json:"wakeTime,omitempty"`
@@ -162,7 +163,7 @@ type Note struct {
 	Restarts         int             `json:"restarts,omitempty"`
 	Adapters         []api.ModelName `json:"adapters,omitempty"`
 	Standby          []api.ModelName `json:"standby,omitempty"`
-	Canary           *runtime.Answer `json:"canary,omitempty"`
+	Canary           *runtime.Answer `json:"canary,omitempty"` // nil: not asked yet
 	CanaryMismatches int             `json:"canaryMismatches,omitempty"`
 }
 

@@ -22,7 +22,7 @@ import (
 //  3. If it does not, or ends, or takes longer than a usual start and a minute, the snapshot is deleted. A usual start follows at once,
 //     and is not counted as a restart.
 
-// Snapshots are called by one goroutine at a time.
+// Snapshots keeps a snapshot of a runtime's process. One goroutine at a time calls its methods.
 type Snapshots interface {
 	// Restore restores the process by a child that it starts with start. lines receives its output. A nil child: no snapshot for this
 	// launch is worth it.
@@ -42,16 +42,16 @@ type Saved struct {
 }
 
 const (
-	snapshotAfter   = 2 * time.Second // from the start, and the pause between two looks for requests
-	closeTime       = 100 * time.Millisecond
+	snapshotAfter   = 2 * time.Second        // from the start, and the pause between two looks for requests
+	closeTime       = 100 * time.Millisecond // for the runtime to notice closed connections
 	saveTries       = 3
 	snapshotTimeout = time.Minute // of a snapshot, and how much longer than a usual start a restore may take
 )
 
 type saved struct {
-	at        time.Time // zero: never
-	restoring bool
-	pid       int // of a restored process; 0: it is not restored
+	at        time.Time // when to make a snapshot; zero: never
+	restoring bool      // the start under way restores one
+	pid       int       // of a restored process; 0: it is not restored
 	load      time.Duration
 }
 

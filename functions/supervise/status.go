@@ -106,7 +106,7 @@ func (r *Reports) SetAdapters(loaded, standby []api.ModelName) {
 // SetModel sets the description of the model.
 func (r *Reports) SetModel(m api.ModelFacts) {
 	if m.Details.Families == nil {
-		m.Details.Families = []string{}
+		m.Details.Families = []string{} // [] for clients, not null
 	}
 	r.changeFromOutside(func(st *api.InstanceStatus) bool {
 		st.Model = &m // replaced, never changed
@@ -120,7 +120,7 @@ func (r *Reports) SetLoad(l api.Load) {
 		if st.State != api.Awake && st.State != api.Draining {
 			return false
 		}
-		st.Load = &l
+		st.Load = &l // replaced, never changed: readers share it
 		return true
 	})
 }
@@ -199,6 +199,7 @@ func (s *Supervisor) noteEpoch(epoch uint64) {
 	s.saveNote()
 }
 
+// coming is the start or wake under way, and the steps of the last one that succeeded.
 type coming struct {
 	since   time.Time
 	startup *runtime.Startup

@@ -14,6 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/fair"
 )
 
+// phase is the owner's state, finer than [api.State].
 type phase int
 
 const (
@@ -32,14 +33,14 @@ const (
 type machine struct {
 	cfg        Config
 	phase      phase
-	state      api.State
+	state      api.State // as last reported
 	want       goal
 	epoch      uint64 // the highest seen
 	drainUntil time.Time
-	moves      bool // the drain ends movable requests once no others are left
-	leaving    bool // the runtime is left to the next supervisor
-	hard       bool // no SIGTERM first
-	without    string
+	moves      bool   // the drain ends movable requests once no others are left
+	leaving    bool   // the runtime is left to the next supervisor
+	hard       bool   // no SIGTERM first
+	without    string // the option that the runtime does without; empty: none
 
 	proc     proc
 	coming   coming
@@ -228,7 +229,7 @@ type Config struct {
 	// Model is loaded if Prepare is nil.
 	Model string
 	// Prepare makes the model ready before each start, and returns the path that the runtime loads. report takes the finished share, 0 to
-	// 1, or 0 while it is unknown.
+	// 1, or 0 while it is unknown. Prepare must end when ctx does.
 	Prepare func(ctx context.Context, report func(share float64)) (model string, err error)
 	Canary  bool
 	// Ready is called after the first token of each start and wake, before requests are admitted. An error fails the start.
@@ -324,6 +325,7 @@ func (g *Gate) below() func(*fair.Item) bool {
 	return func(i *fair.Item) bool { return g.shares.Slots(i.Client) < share }
 }
 
+// first returns the request whose turn it is. One must wait. g.mu is held.
 func (g *Gate) first() *turn {
 	return g.turns.FirstOf(func(*fair.Item) bool { return true }, g.below(), false).Of.(*turn)
 }
