@@ -127,7 +127,7 @@ func wrongTypeError(e *json.UnmarshalTypeError) error {
 	if e.Field == "" {
 		return badRequest("", "the body is a JSON %s: want an object", e.Value)
 	}
-	field := e.Field
+	field := e.Field // clients do not know embedded structs
 	for _, embedded := range []string{"options.", "prompt.", "structure.", "elsewhere.", "vectorOptions."} {
 		field = strings.TrimPrefix(field, embedded)
 	}
