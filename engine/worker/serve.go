@@ -30,7 +30,7 @@ type task struct {
 	adapter *lora.Adapter
 }
 
-// The loop owns a server's fields.
+// The loop owns a server's fields that name no other owner.
 type server struct {
 	conn  Conn
 	build Builder
