@@ -165,4 +165,5 @@ func (n *normalizer) check(nfc *bool) error {
 	return nil
 }
 
+// Index's -1 is None.
 func named(tokens []string, text string) int32 { return int32(slices.Index(tokens, text)) }
