@@ -49,10 +49,10 @@ type Keep struct {
 // format must change when the meaning of a block's bytes does.
 const format = "rouse kv 1"
 
-// saveTime: somebody waits for the memory.
+// saveTime bounds writing: somebody waits for the memory.
 const saveTime = 3 * time.Second
 
-// recallTime: all requests wait.
+// recallTime bounds reading: all requests wait.
 const recallTime = 3 * time.Second
 
 func (k *Keep) logger() *slog.Logger {
