@@ -257,7 +257,7 @@ const notText = "content part %d has type %q: this model reads parts of type \"t
 
 type prompts []textOrTokens
 
-// In textOrTokens tokens count if not nil.
+// textOrTokens is one prompt: its tokens if not nil, else its text.
 type textOrTokens struct {
 	text   string
 	tokens []int32
