@@ -49,7 +49,7 @@ type gathered struct {
 	n int // ranks that have replied
 }
 
-// The goroutine that calls Receive owns replies and beats.
+// group is the ranks of one model. The goroutine that calls Receive owns replies and beats.
 type group struct {
 	ranks   []Running
 	in      chan arrival  // the readers send

@@ -95,7 +95,7 @@ func (s *server) greet() error {
 	return nil
 }
 
-// read's end is the worker's.
+// When read ends, the worker ends.
 func (s *server) read(ctx context.Context) error {
 	for {
 		kind, payload, err := s.conn.Receive()
