@@ -145,7 +145,7 @@ type normalizer struct {
 	Of   []*normalizer `json:"normalizers"`
 }
 
-// check rejects others: the tokens would be wrong.
+// check finds NFC and rejects other normalizers: the tokens would be wrong.
 func (n *normalizer) check(nfc *bool) error {
 	switch n.Type {
 	case "NFC":
