@@ -111,6 +111,7 @@ func (e *Engine) UnloadAdapter(ctx context.Context, name string) error {
 	return nil
 }
 
+// cancelUnload reports false if it is too late.
 func (e *Engine) cancelUnload(a *adapter) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -46,13 +46,13 @@ type Keep struct {
 	Log *slog.Logger
 }
 
-// format changes with a block's contents.
+// format must change when the meaning of a block's bytes does.
 const format = "rouse kv 1"
 
-// saveTime: somebody waits for the memory.
+// saveTime bounds writing: somebody waits for the memory.
 const saveTime = 3 * time.Second
 
-// recallTime: all requests wait.
+// recallTime bounds reading: all requests wait.
 const recallTime = 3 * time.Second
 
 func (k *Keep) logger() *slog.Logger {
@@ -64,7 +64,7 @@ func (k *Keep) logger() *slog.Logger {
 
 func (k *Keep) files() bool { return k.Dir != "" && k.Limit > 0 }
 
-// openStore opens the files, maybe once the digest is computed. wait ends that.
+// openStore opens the files, maybe once the digest is computed. wait cancels that and blocks until it has ended.
 func (e *loop) openStore(ctx context.Context) (wait func()) {
 	k := &e.cfg.Keep
 	switch {
@@ -121,7 +121,7 @@ func (e *loop) unchanged() bool {
 	return false
 }
 
-// keepFor returns the blocks to keep in memory, and names no others.
+// keepFor returns the blocks to keep in memory, and removes the names of all others.
 func (e *loop) keepFor(ctx context.Context, level int) []int32 {
 	if level > 1 {
 		e.save(ctx)
@@ -177,6 +177,7 @@ func (e *loop) saveLast(ctx context.Context) {
 	}
 }
 
+// land waits until nothing is in flight, for at most saveTime, and reports whether that is so.
 func (e *loop) land(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()

@@ -119,7 +119,7 @@ type loop struct {
 	failures int // to replace the worker, in a row
 	failed   int // steps in a row
 	flights  []flight
-	recent   []*sequence // of the last batch
+	recent   []*sequence // of the last batch, in order
 	batch    worker.Batch
 	results  []sched.Result
 	tokens   []int32 // backs results' Tokens

@@ -11,7 +11,7 @@ import (
 // maxImages is of all unfinished sequences: a worker gets those of a step in one frame.
 const maxImages = 64
 
-// thisProcess: another one's projector may differ.
+// thisProcess is in the names of blocks with images: another process's projector may differ.
 var thisProcess = rand.Text()
 
 // checkImages sets lengths and digest.
@@ -46,7 +46,7 @@ func (e *Engine) checkImages(r *accepted) error {
 	return nil
 }
 
-// spans are for one step each.
+// Each of spans is computed in one step.
 func (r *accepted) spans() (all []sched.Span) {
 	for _, x := range r.Images {
 		all = append(all, sched.Span{From: x.At, To: x.At + x.N})

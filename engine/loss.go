@@ -7,7 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// In a row.
+// All count in a row.
 const (
 	maxDeaths   = 3 // worker deaths that end a sequence
 	maxFailures = 3 // of starting a worker, after which requests end; of steps, after which the worker is replaced

@@ -13,7 +13,7 @@ import (
 
 // receive handles the output of a batch.
 //
-//  1. Its batch was discarded.
+//  1. Its batch was discarded: it is ignored.
 //  2. It does not match its batch: the worker is replaced.
 //  3. The step failed: all requests end; after several in a row the worker is replaced.
 //  4. Each sequence, and the scheduler, gets its tokens.

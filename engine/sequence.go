@@ -15,14 +15,14 @@ import (
 type sequence struct {
 	id      sched.ID
 	live    bool // in loop.live
-	told    bool
+	told    bool // the first event was sent
 	index   int
 	request *accepted
 	stream  *Stream
 	matcher constrain.Matcher // nil: no grammar
 	text    *tokenizer.StreamDecoder
-	made    []int32
-	deaths  int // of workers, since its last token
+	made    []int32 // generated tokens
+	deaths  int     // of workers, since its last token
 
 	stop   stopper
 	mask   []uint64

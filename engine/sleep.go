@@ -26,7 +26,7 @@ type SleepMode string
 const (
 	SleepWait   SleepMode = "wait"   // they finish
 	SleepAbort  SleepMode = "abort"  // they end with ErrInterrupted
-	SleepMove   SleepMode = "move"   // after writing their blocks to a file, for other engines
+	SleepMove   SleepMode = "move"   // like SleepAbort, after writing their blocks to a file, for other engines
 	SleepRefuse SleepMode = "refuse" // Sleep fails with ErrBusy
 )
 
@@ -39,9 +39,9 @@ type sleeper struct {
 	done  chan error // the loop sends once; size 1: the caller may have left
 }
 
-// Sleep frees the model's memory. Level 1 keeps the weights cached, and what [Keep] configures. New requests fail with
-// [ErrAsleep] from the call on. Sleep blocks until the model sleeps at this level or deeper. If ctx ends first the
-// drain is cancelled, unless another caller waits for it.
+// Sleep frees the model's memory. Level 1 keeps the weights cached, and what [Keep] configures; 2 neither. New requests
+// fail with [ErrAsleep] from the call on. Sleep blocks until the model sleeps at this level or deeper. If ctx ends
+// first the drain is cancelled, unless another caller waits for it.
 func (e *Engine) Sleep(ctx context.Context, level int, mode SleepMode) error {
 	if level != 1 && level != 2 {
 		return invalid("level", "sleep level %d: want 1 or 2", level)

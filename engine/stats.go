@@ -15,7 +15,7 @@ type Stats struct {
 	State State
 	// Level is 0 when awake.
 	Level int
-	// Failure is the error of the last step, or why there is no worker.
+	// Failure is the error of the last step, or why there is no worker; nil after a good step.
 	Failure  error
 	Restarts int
 

@@ -119,7 +119,7 @@ func (s *Stream) push(e *Event) {
 	s.signal()
 }
 
-// end's discard drops queued events. It reports whether the stream was open.
+// end's err is io.EOF after success; discard drops queued events. It reports whether the stream was open.
 func (s *Stream) end(err error, discard bool) bool {
 	s.mu.Lock()
 	open := s.err == nil

@@ -35,7 +35,7 @@ type Pool struct {
 	next, prev []int32
 	idle       int // in the ring
 
-	hash      []Hash
+	hash      []Hash // by block, if named
 	named     []bool
 	names     names
 	evictions int

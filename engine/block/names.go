@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 )
 
-// names is open addressing, at most half full. The seed keeps clients from choosing slots.
+// names maps names to blocks by open addressing, at most half full. The seed keeps clients from choosing slots.
 type names struct {
 	slots []slot
 	shift int
@@ -31,7 +31,7 @@ func (s *names) home(h *Hash) int {
 
 func tag(h *Hash) uint32 { return binary.LittleEndian.Uint32(h[8:]) }
 
-// find returns the slot of h, or the empty one for it.
+// find returns the slot of h, or the empty one for it. all is Pool.hash.
 func (s *names) find(h *Hash, all []Hash) int {
 	t := tag(h)
 	for i := s.home(h); ; i = (i + 1) & (len(s.slots) - 1) {

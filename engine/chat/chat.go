@@ -8,7 +8,8 @@
 // Templates write special tokens as text ("<|im_end|>"), so prompts are encoded with parseSpecial. Options.Guard keeps
 // users from ending their turn so: it is applied to every string of the request. See Tokenizer.Guard.
 //
-// Many templates write bos_token: the caller prepends the beginning-of-text token only if the ids do not begin with it.
+// Many templates write bos_token: the caller prepends the beginning-of-text token only if the tokenizer asks for it and
+// the ids do not begin with it.
 package chat
 
 import (

@@ -12,7 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// File is an open GGUF file, or several of one model. Its methods but Close are safe for many goroutines.
+// File is an open GGUF file, or several of one model. Its methods are safe for many goroutines, but Close must
+// not run beside another.
 type File struct {
 	data   []byte // nil after Close
 	mapped bool   // Close must unmap data
@@ -160,7 +161,8 @@ func (f *File) Release() error {
 // sampled is in bytes per tensor.
 const sampled = 64
 
-// Fingerprint hashes the metadata and some bytes of each tensor. It does not protect against forgery.
+// Fingerprint hashes the metadata and some bytes of each tensor, the same everywhere. It does not protect against
+// forgery.
 func (f *File) Fingerprint() uint64 {
 	h := xxhash.New()
 	for _, p := range append([]*File{f}, f.rest...) {

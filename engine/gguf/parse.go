@@ -24,7 +24,7 @@ const (
 
 const magic = "GGUF"
 
-// parser reads from front to back. After the first failure its methods return zero.
+// parser reads from front to back; pos never passes len(data). After the first failure its methods return zero.
 type parser struct {
 	data []byte
 	pos  int

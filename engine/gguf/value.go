@@ -53,7 +53,7 @@ func (k Kind) size() int {
 
 // value is at lo:hi, a scalar's or string's bytes, or all elements.
 type value struct {
-	kind, elem Kind // of an array
+	kind, elem Kind // elem: of an array
 	count      int  // of an array
 	lo, hi     int
 }

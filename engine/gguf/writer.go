@@ -157,7 +157,7 @@ func (w *Writer) AddTensor(name string, dims []int, t Type, data []byte) {
 	})
 }
 
-// AddTensorFunc adds a tensor whose bytes write writes during Flush.
+// AddTensorFunc adds a tensor whose bytes, exactly as many as it has, write writes during Flush.
 func (w *Writer) AddTensorFunc(name string, dims []int, t Type, write func(io.Writer) error) {
 	size, err := tensorBytes(t, dims)
 	switch {

@@ -18,7 +18,7 @@ import (
 
 const known = ".digest"
 
-// settle is when a further change of a file surely has another time.
+// settle is how old a file's last change must be for a further one to have another time.
 const settle = 2 * time.Second
 
 type digestFile struct {

@@ -53,7 +53,7 @@ func (s *Store) header(f *file) []byte {
 	return out
 }
 
-// errUnopened: the file may be good.
+// errUnopened: the file may be good, if too many are open.
 var errUnopened = errors.New("it can't be opened")
 
 // read checks all but the blocks' contents.

@@ -87,14 +87,14 @@ type Store struct {
 type file struct {
 	names []block.Hash
 	sums  []uint64
-	at    int64     // of the first block
+	at    int64     // offset of the first block
 	used  time.Time // as the file system has it
 }
 
 type place struct {
 	file *file
 	name string
-	i    int
+	i    int // index in the file's names
 }
 
 // Open indexes the model's files. It fails if the folder can't be created, or others can open it.
@@ -152,6 +152,7 @@ func (s *Store) alone() bool {
 	return is
 }
 
+// list returns the files of all models, least recently used first.
 func (s *Store) list() []entry {
 	if !s.alone() {
 		return nil

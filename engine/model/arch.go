@@ -170,7 +170,7 @@ func readGLM4(m *metadata, _ *Config) {
 	}
 }
 
-// The first layers have no experts, which are chosen by sigmoids, as in DeepSeek V3.
+// The first layers have no experts. Experts are chosen by sigmoids, as in DeepSeek V3.
 func readGLM4MoE(m *metadata, c *Config) {
 	m.trunk(c)
 	if c.DenseLayers = min(m.count("leading_dense_block_count"), c.Layers); c.DenseLayers > 0 {

@@ -44,7 +44,7 @@ type Config struct {
 
 	RopeBase  float64 // frequency base
 	RopeDim   int     // rotating values of a head, even; 0: positions are learned
-	RopeScale float64 // divisor of positions
+	RopeScale float64 // divisor of positions; 1: none
 	RopeNeoX  bool    // pairs are (i, i+RopeDim/2), else (2i, 2i+1)
 	Ropes     int     // kinds of rotation, 1 or 2; Layer.Rope selects one
 
@@ -52,25 +52,25 @@ type Config struct {
 	RopeFast  float64 // rotations over RopeTrain positions from which a frequency is unchanged
 	RopeSlow  float64 // rotations below which a frequency is divided by RopeScale
 	RopeTrain int     // positions before the context was extended, or Context
-	RopeMag   float64 // magnitude of rotated vectors, times YaRN's own
+	RopeMag   float64 // magnitude of rotated vectors, times YaRN's own; 1: none
 	RopeLocal float64 // base of the second kind, which is never scaled
 
 	Experts     int  // 0: none
 	ExpertsUsed int  // per token, with the largest router logits
 	ExpertFFN   int  // of one expert
-	ExpertNorm  bool // the used experts' weights are normalised to 1
+	ExpertNorm  bool // the used experts' weights are normalised to the sum 1
 
 	ExpertSigmoid bool    // weights are sigmoids of the router's logits, not a softmax
-	ExpertScale   float32 // of weights; 0: none
+	ExpertScale   float32 // factor of weights; 0: none
 	SharedFFN     int     // of the expert that each token has; 0: none
-	DenseLayers   int     // the first layers, which have no experts
+	DenseLayers   int     // so many first layers have FFN instead of experts
 
 	GELU         bool    // tanh form, in an encoder exact and without a gate; else SiLU
 	ClampedGate  bool    // act(gate)·up is gate·sigmoid(1.702·gate)·(up+1), gate at most 7, up from -7 to 7
-	EmbedScale   float32 // of embeddings
-	AttnScale    float32 // of query · key
+	EmbedScale   float32 // factor of embeddings; 1: none
+	AttnScale    float32 // factor of query · key
 	AttnSoftcap  float32 // c·tanh(x/c) of scaled products, before the mask; 0: none
-	LogitSoftcap float32 // of logits
+	LogitSoftcap float32 // the same of logits
 
 	Image Image `json:",omitzero"` // zero: it reads none
 }

@@ -351,7 +351,7 @@ func (l *loader) leftovers(c Config) {
 	skipped := func(name string) bool {
 		var layer int
 		if _, err := fmt.Sscanf(name, "blk.%d.", &layer); a.guesses && err == nil && layer >= c.Layers {
-			return true // for further tokens
+			return true // it guesses further tokens
 		}
 		return slices.ContainsFunc(a.skip, func(p string) bool { return strings.HasPrefix(name, p) })
 	}

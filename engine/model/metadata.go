@@ -26,8 +26,8 @@ func (m *metadata) has(name string) bool {
 	return ok
 }
 
-// size reads a positive number; without a default of or it is required. A file may list one per layer if all are equal,
-// or 0.
+// size reads a positive number. or is for an absent key; 0: it is required. A file may list one per layer, all equal,
+// or 0 where a layer has none.
 func (m *metadata) size(name string, or int) int {
 	key := m.arch + "." + name
 	n, ok := m.file.Uint(key)
@@ -71,7 +71,7 @@ func (m *metadata) count(name string) int {
 	return m.size(name, 0)
 }
 
-// float reads a number; without a default of or it is required.
+// float reads a number. or is for an absent key; 0: it is required.
 func (m *metadata) float(name string, or float64) float64 {
 	key := m.arch + "." + name
 	x, ok := m.file.Float(key)

@@ -73,8 +73,8 @@ type Layer struct {
 	Scale       float32 // of x at the end of the block; 0: none
 	InputGate   Matrix  // [LayerInput, Dim]; before Scale x += norm(InputDown·(act(InputGate·x) · input), InputNorm)
 	InputDown   Matrix  // [Dim, LayerInput]
-	Source      int     // whose keys and values it uses; its own have K, and V, or V = K without norm and rotation
-	NormsValues bool    // heads of values are, without weights
+	Source      int     // the layer whose keys and values it uses; its own have K, and V, or V = K without norm and rotation
+	NormsValues bool    // heads of values are normed, without weights
 
 	Window int // position p sees p-Window+1 … p; 0: all up to p
 	Rope   int // one of Config.Ropes kinds

@@ -173,7 +173,7 @@ func (d *distribution) weigh() (sum float64) {
 }
 
 const (
-	bandShift = 20                             // bits of an eighth of an octave of weights
+	bandShift = 20                             // a band is the bits above these, an eighth of an octave of weights
 	bands     = 0x3F800000>>bandShift + 1      // up to 1
 	fewBands  = (127 - 12) << (23 - bandShift) // the first attempt's lowest, 2⁻¹²
 )

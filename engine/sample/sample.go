@@ -33,7 +33,7 @@ type Choice struct {
 	Top     []Alternative // most probable first; maybe without Token
 }
 
-// Alternative is a token.
+// Alternative is a token with its log probability.
 type Alternative struct {
 	Token   int32
 	Logprob float32

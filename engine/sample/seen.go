@@ -5,10 +5,10 @@ import "slices"
 // occurrence counts a generated token; 0: in the prompt only.
 type occurrence struct{ token, count int32 }
 
-// occurrences counts a growing sequence's new tokens only.
+// occurrences counts a growing sequence's new tokens only; for another sequence it starts over.
 type occurrences struct {
-	prompt, made []int32 // counted; made is a copy
-	at           map[int32]int
+	prompt, made []int32       // counted; made is a copy
+	at           map[int32]int // index in list
 	list         []occurrence
 }
 

@@ -48,7 +48,7 @@ func (s *Scheduler) asksCache(q *sequence) bool {
 	return s.cfg.Prefix && !q.score && !q.pool
 }
 
-// usable returns the names of full blocks. The last token is always computed, for the next one.
+// usable returns the names of full blocks that the cache may have. The last token is always computed, for the next one.
 func (s *Scheduler) usable(q *sequence) []block.Hash {
 	q.hashes = block.Chain(q.hashes, q.req.Root, q.tokens, s.pool.Size())
 	return q.hashes[:(len(q.tokens)-1)/s.pool.Size()]

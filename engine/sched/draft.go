@@ -7,13 +7,13 @@ const ngram = 3
 // draft guesses the tokens that followed the last time that the last [ngram] tokens occurred (prompt lookup). A draft
 // that is mostly wrong rests, each time twice as long.
 type draft struct {
-	table  []int32 // end of the last n-gram of a hash
+	table  []int32 // by an n-gram's hash: the position after its last occurrence
 	match  int     // where it may have ended before; 0: nowhere
 	most   int     // tokens of a guess
 	reach  int     // tokens of the next guess
 	credit int     // wrong guesses until it rests
 	rest   int     // tokens until it tries again
-	nap    int
+	nap    int     // the next rest
 }
 
 const (

@@ -26,21 +26,21 @@ type flowKey struct {
 
 type class struct {
 	rank    int
-	clock   int64 // virtual time of the flow served last
-	waiting []*flow
-	flows   int // all
-	live    int // with sequences, running or waiting
+	clock   int64   // virtual time of the flow served last
+	waiting []*flow // with waiting sequences
+	flows   int     // all
+	live    int     // with sequences, running or waiting
 }
 
 type flow struct {
 	key        flowKey
 	class      *class
 	time       int64 // virtual: tokens computed
-	live       int   // with running ones
-	seats      int
+	live       int   // sequences, running or waiting
+	seats      int   // running sequences
 	step       uint64
-	got        int // tokens for prompts in that step
-	head, tail *sequence
+	got        int       // tokens for prompts in that step
+	head, tail *sequence // waiting, by arrival
 }
 
 func newQueue() queue {
@@ -80,8 +80,8 @@ func (u *queue) class(rank int) *class {
 	return u.classes[i]
 }
 
-// part remembers a flow while it has had more than others: leaving and returning gains nothing. If there are too many,
-// all are forgotten.
+// part removes a finished sequence from its flow, which is remembered while it has had more than others: leaving and
+// returning gains nothing. If there are too many such flows, all are forgotten.
 func (u *queue) part(q *sequence) {
 	f := q.flow
 	if f.live--; f.live > 0 {

@@ -107,13 +107,13 @@ type Item struct {
 	Tokens []int32 // the worker replaces Unknown by the token that it sampled last
 	Pos    int     // of Tokens[0] in the sequence
 	Blocks []int32 // enough for Pos+len(Tokens) tokens
-	New    int     // at the end of Blocks, unknown to the worker. The list grows until a Begin
-	Draft  int     // at the end of Tokens. The worker returns those that it accepts, and the token after them
+	New    int     // how many at the end of Blocks the worker does not know. The list grows until a Begin
+	Draft  int     // how many drafts are at the end of Tokens. The worker returns those that it accepts, and the token after them
 	Known  []int32 // with Begin: all known tokens
 
 	Begin  bool // the worker does not know the sequence, or must forget its state
 	Sample bool // the last of Tokens is the sequence's: the caller owes a [Result]
-	Score  bool
+	Score  bool // logits after each of Tokens
 	Pool   bool // hidden states of all Tokens. With Sample they are the last, and the Result has no tokens
 }
 

@@ -188,8 +188,8 @@ func (s *Scheduler) fill(f *flight, admit bool) {
 	}
 }
 
-// promote reports false if the sequence that has waited longest is next anyway. q is the next waiting one; nil: none
-// may be admitted.
+// promote reports false if the sequence that has waited longest is next anyway. next has the turn; q is the first
+// of those that wait, nil if none may be admitted.
 func (s *Scheduler) promote(q, next *sequence) bool {
 	oldest := q
 	if q != nil {

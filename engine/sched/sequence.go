@@ -28,7 +28,7 @@ type sequence struct {
 	room       int    // positions that blocks hold
 	sent       int    // blocks that the worker has seen
 	registered int    // blocks in the prefix cache
-	fills      int    // where the next block is registered
+	fills      int    // the value of computed at which the next block is registered
 	high       int    // most computed; positions below are not counted again
 	from       int    // position of its last item
 	step       uint64 // of its last item
@@ -38,7 +38,7 @@ type sequence struct {
 	life       uint32 // how often blocks were lost
 	state      state
 	begin      bool // the next item has Begin
-	seen       bool // by the worker
+	seen       bool // the worker has state to forget
 	guessing   bool // drafts are in flight
 	lockstep   bool // from the request:
 	pool       bool
@@ -106,7 +106,7 @@ type group struct {
 	pending []*sequence // parked
 }
 
-// donor returns a running member that computed the prompt but its last token, or nil.
+// donor returns a running member that computed the prompt but its last token in batches before step, or nil.
 func (g *group) donor(step uint64) *sequence {
 	for _, q := range g.members {
 		if q.state != running {

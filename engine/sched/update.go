@@ -2,7 +2,7 @@ package sched
 
 type flight struct {
 	step    uint64
-	entries []entry // of the items with Sample
+	entries []entry // of the items with Sample, in order
 }
 
 type entry struct {

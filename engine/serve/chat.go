@@ -344,7 +344,7 @@ func (a *chatAnswer) choice(dst []byte, index int) []byte {
 	return appendFinish(dst, c.finish, c.stop)
 }
 
-// pondered's tokens are those of reasoning.
+// pondered returns the tokens of reasoning. thinks: the model reasons at all.
 func (a *chatAnswer) pondered() (tokens int, thinks bool) {
 	for i := range a.choices {
 		tokens += a.choices[i].pondered

@@ -73,7 +73,7 @@ type textAnswer struct {
 	scores    [][]sample.Choice // of each choice's prompt
 
 	offsets []int  // characters of each choice covered so far
-	begun   []bool // the choice's prompt is covered
+	begun   []bool // the choice has log probabilities; with echo the prompt's come first
 }
 
 func (*textAnswer) object() (whole, chunk string) { return "text_completion", "text_completion" }

@@ -10,8 +10,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// encode returns a prompt's tokens, with the beginning-of-text token if the model wants one. A text somewhat too long
-// for the context is encoded all the same: the refusal says its length. param is the client's name of the text.
+// encode returns a prompt's tokens, with the beginning-of-text token if the model wants one and text has none. A text
+// somewhat too long for the context is encoded all the same: the refusal says its length. param is the client's name of
+// the text.
 func (s *Server) encode(ctx context.Context, param, text string) ([]int32, error) {
 	most := s.encodeLimit()
 	if fewest := s.engine.Tokenizer().Fewest(text); fewest > most {

@@ -99,7 +99,7 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]object{"error": {e.Message, kind, orNull(e.Param), orNull(e.Code), e.Tokens, e.MaxTokens, e.Context}})
 }
 
-// event ends a stream.
+// event returns e as the event that ends a stream.
 func (e *Error) event() []byte {
 	body, _ := e.MarshalJSON() // strings always marshal
 	return append(append([]byte("data: "), body...), '\n', '\n')

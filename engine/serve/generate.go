@@ -80,7 +80,7 @@ func (g *generation) next() (ev engine.Event, first bool, err error) {
 	if first && g.firsts[ev.Index] {
 		cached := ev.Cached
 		if g.state != nil {
-			cached = g.state.cached(ev.Index, cached) // at first
+			cached = g.state.cached(ev.Index, cached) // as it was at first
 		}
 		g.usage.cached += cached
 		if g.each != nil {

@@ -29,7 +29,7 @@ func newHarmony(template string, tok *tokenizer.Tokenizer) *harmony {
 	return h
 }
 
-// on leaves out the message's end.
+// on returns the form of a message without its end.
 func (h *harmony) on(header, body constrain.Form) constrain.Form {
 	return constrain.Sequence(constrain.Token(h.channel), header, constrain.Token(h.message), body)
 }

@@ -68,7 +68,7 @@ func (m *meter) finish(t *timing, reason engine.Finish, now time.Time) {
 	}
 }
 
-// vector is not a token.
+// vector counts an event with a vector, which is not a token.
 func (m *meter) vector() {
 	if len(m.of) == 0 {
 		m.metrics.adapters.add(m.adapter, -1, 1)

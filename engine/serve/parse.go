@@ -127,7 +127,7 @@ func wrongTypeError(e *json.UnmarshalTypeError) error {
 	if e.Field == "" {
 		return badRequest("", "the body is a JSON %s: want an object", e.Value)
 	}
-	field := e.Field
+	field := e.Field // clients do not know embedded structs
 	for _, embedded := range []string{"options.", "prompt.", "structure.", "elsewhere.", "vectorOptions."} {
 		field = strings.TrimPrefix(field, embedded)
 	}
@@ -257,7 +257,7 @@ const notText = "content part %d has type %q: this model reads parts of type \"t
 
 type prompts []textOrTokens
 
-// In textOrTokens tokens count if not nil.
+// textOrTokens is one prompt: its tokens if not nil, else its text.
 type textOrTokens struct {
 	text   string
 	tokens []int32

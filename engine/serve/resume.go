@@ -48,14 +48,14 @@ type state struct {
 	texts   []known
 	scored  bool // pieces have log probabilities
 	resumed bool // continues a stream of another server
-	usage   bool
-	begun   bool // of the first piece
+	usage   bool // it was sent
+	begun   bool // the first piece was sent
 }
 
 type known struct {
 	made    []sample.Choice // by another server
 	cached  int             // of its prompt, in a prompt's first text
-	seen    int
+	seen    int             // events
 	skip    int             // events sent before
 	pending []sample.Choice // since the last event sent
 	begun   bool            // its first piece was sent
@@ -142,6 +142,7 @@ func (s *Server) markFor(requests []engine.Request) (mark string, ok bool) {
 	return "", false
 }
 
+// markPrompt is between the model's mark and the prompts'.
 const markPrompt = "."
 
 func promptMark(requests []engine.Request) string {
@@ -232,7 +233,7 @@ func (s *state) piece(piece string) bool {
 	return true
 }
 
-// begin copies the state into the requests, or draws it. Each prompt gets another seed.
+// begin copies the state into the requests, or makes it from them. A drawn seed differs per prompt.
 func (s *state) begin(e *envelope, requests []engine.Request) {
 	if s.resumed {
 		e.id, e.created = s.id, s.created
@@ -283,7 +284,7 @@ func (k *known) tokens() []int32 {
 	return tokens
 }
 
-// add restores the log probabilities that an event was first sent with.
+// add restores the log probabilities that an event was first sent with. replayed: the event was sent before.
 func (s *state) add(ev *engine.Event) (replayed bool) {
 	k := &s.texts[ev.Index]
 	if s.scored && k.seen < len(k.made) {

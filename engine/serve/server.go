@@ -158,7 +158,8 @@ func (s *Server) modelName(name string) (model, adapter string, err error) {
 const (
 	// tenantHeader is set by the proxy in front.
 	tenantHeader = "X-Rouse-Tenant"
-	// usageHeader tells it the tokens of the prompt, the cached and the generated ones of a request that failed.
+	// usageHeader tells it the tokens of the prompt, the cached and the generated ones of a request that failed or was
+	// left.
 	usageHeader = "X-Rouse-Usage"
 )
 

@@ -122,7 +122,8 @@ func tokensOf(used int) map[string]int {
 	return map[string]int{"prompt_tokens": used, "total_tokens": used}
 }
 
-// scores uses the text of one of the same index, or the only one.
+// scores compares each text of two with the text of one at the same index, or the only one. A score is the cosine of
+// two vectors; of a model that ranks, the sigmoid of its number.
 func (s *Server) scores(w http.ResponseWriter, r *http.Request, paid *inbound.Body, o *vectorOptions, adapter string, one, two []string) (scores []float64, used int, err error) {
 	e := &embeddingRequest{vectorOptions: *o, pairs: s.engine.Model().Ranks}
 	texts := two

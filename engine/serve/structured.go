@@ -173,12 +173,13 @@ const (
 	maxGrammarBytes  = 256 << 20 // of all grammars with their masks
 )
 
+// grammars caches compiled forms by kind and source, the most recently used first.
 type grammars struct {
 	vocabulary func() *constrain.Vocabulary
-	// turn: one at a time compiles, to leave the CPU to generation.
+	// turn is held while compiling: one at a time, to leave the CPU to generation.
 	turn chan struct{}
 
-	// mu guards what follows, but not compiling.
+	// mu guards what follows. It is not held while compiling.
 	mu     sync.Mutex
 	byKey  map[string]*list.Element // of *compiled
 	recent *list.List

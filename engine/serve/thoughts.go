@@ -14,7 +14,7 @@ type thoughts struct {
 	tok        *tokenizer.Tokenizer
 	begin, end int32    // control tokens; -1: plain text
 	ending     []int32  // tokens of the end mark
-	all, open  []uint64 // all tokens, and all but end tokens
+	all, open  []uint64 // masks of all tokens, and of all but end tokens
 }
 
 const (
@@ -51,7 +51,8 @@ func (t *thoughts) parser(prompt string) *thoughtParser {
 	return p
 }
 
-// thoughtParser holds back what may begin a mark, and drops white space around the reasoning.
+// thoughtParser splits one choice, which comes in pieces. It holds back what may begin a mark, and drops white space
+// around the reasoning.
 type thoughtParser struct {
 	of    *thoughts
 	state thoughtState
@@ -166,7 +167,7 @@ type thoughtMatcher struct {
 	parser thoughtParser
 	then   constrain.Matcher // nil: any text
 	made   int               // of reasoning
-	forced int
+	forced int               // of the end mark
 }
 
 func (m *thoughtMatcher) Mask(dst []uint64) {

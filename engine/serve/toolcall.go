@@ -19,12 +19,12 @@ type callReader struct {
 	depth   int // of the current value; -1: before it
 	state   callState
 	value   valueKind
-	text    bool            // in a string
+	text    bool            // within a string
 	escape  bool            // after a backslash
 	token   strings.Builder // key or string value
 	args    strings.Builder // not yet taken
-	quoted  bool            // in a string
-	isText  bool            // of the current value
+	quoted  bool            // the arguments are in a string
+	isText  bool            // the current value is a string
 }
 
 type callState int

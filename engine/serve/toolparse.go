@@ -18,8 +18,8 @@ type toolPart struct {
 	begin bool
 }
 
-// toolParser holds back what may become a call, and the white space before it, which a call drops. After the first
-// call, white space and separators alone are dropped.
+// toolParser finds calls in one choice, which comes in pieces. It holds back what may become a call, and the white
+// space before it, which a call drops. After the first call, white space and separators alone are dropped.
 type toolParser struct {
 	format  *toolFormat
 	use     *toolUse
@@ -30,8 +30,8 @@ type toolParser struct {
 	raw     strings.Builder // of what may be text
 	certain bool            // the current call was reported
 	calls   int
-	spoken  bool
-	since   bool   // after the last call
+	spoken  bool   // there was text
+	since   bool   // there was text after the last call
 	seed    string // of the calls' ids; "": random
 	out     []toolPart
 }
@@ -76,6 +76,7 @@ func (p *toolParser) close() []toolPart {
 	return p.out
 }
 
+// step returns the rest that its state has not read.
 func (p *toolParser) step(text string) string {
 	switch p.state {
 	case toolText:

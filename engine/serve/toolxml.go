@@ -20,7 +20,7 @@ type xmlCall struct {
 	use  *toolUse
 	name string // "" before <function=…>
 	key  string // "" outside a parameter
-	some bool
+	some bool   // a parameter has ended
 	held []byte // since the last tag
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // bpe merges neighbours in the order of the file's merge list. Symbols 0 to size-1 are the tokens; those above are
-// split again at the end.
+// strings that are no tokens, which are split into their halves at the end.
 type bpe struct {
 	pre    preTokenizer
 	plain  bool // text with marks for spaces, not bytes (Gemma 4)
@@ -15,7 +15,7 @@ type bpe struct {
 	bytes  [256]int32       // symbol of each byte, or None
 	ids    map[string]int32 // raw bytes to token, for ignoreMerges
 	ranks  map[pair]int32
-	first  [256][256]int32 // merges of single bytes
+	first  [256][256]int32 // ranks of the merges of single bytes
 	makes  []int32         // symbol of each merge, by rank
 	halves []pair          // of symbol size+i
 

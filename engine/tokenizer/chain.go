@@ -13,7 +13,7 @@ import (
 // A part is places merged into one symbol, which its first place holds. If it has more, the second and the last hold
 // its negative length.
 type chain struct {
-	text  string // for lookups
+	text  string // the bytes of the places, for lookups
 	parts []int32
 	ranks []int32 // of merging the part that begins there with the next one, or never
 	// least is a tree of minima over ranks: node i is the minimum of nodes 2i and 2i+1; the leaves are its second half.

@@ -145,7 +145,7 @@ type normalizer struct {
 	Of   []*normalizer `json:"normalizers"`
 }
 
-// check rejects others: the tokens would be wrong.
+// check finds NFC and rejects other normalizers: the tokens would be wrong.
 func (n *normalizer) check(nfc *bool) error {
 	switch n.Type {
 	case "NFC":
@@ -165,4 +165,5 @@ func (n *normalizer) check(nfc *bool) error {
 	return nil
 }
 
+// Index's -1 is None.
 func named(tokens []string, text string) int32 { return int32(slices.Index(tokens, text)) }

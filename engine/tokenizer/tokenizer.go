@@ -202,8 +202,9 @@ func (t *Tokenizer) initSpecial() {
 	}
 }
 
-// Encode returns the ids of text. With parseSpecial a control token's text becomes that token, unless Guard marked it:
-// for templates and trusted prompts. Time and memory are not bounded; see EncodeWithin.
+// Encode returns the ids of text, without a beginning-of-text token: see BOS. With parseSpecial a control token's text
+// becomes that token, unless Guard marked it: for templates and trusted prompts. Time and memory are not bounded; see
+// EncodeWithin.
 func (t *Tokenizer) Encode(text string, parseSpecial bool) []int32 {
 	j := &job{ctx: context.Background(), most: math.MaxInt}
 	t.encode(j, text, parseSpecial)

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// wpm is BERT's WordPiece (google-research/bert, tokenization.py). In GGUF a piece that begins a word starts with "▁".
+// wpm is BERT's WordPiece (google-research/bert, tokenization.py). A word that can't be split is
+// the unknown token. In GGUF a piece that begins a word starts with "▁".
 type wpm struct {
 	begin, goOn map[string]int32
 	longest     int // bytes of the longest piece

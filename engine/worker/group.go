@@ -46,19 +46,19 @@ type arrival struct {
 
 type gathered struct {
 	Reply
-	n int
+	n int // ranks that have replied
 }
 
-// The goroutine that calls Receive owns replies and beats.
+// group is the ranks of one model. The goroutine that calls Receive owns replies and beats.
 type group struct {
 	ranks   []Running
-	in      chan arrival // the readers send
-	gone    chan struct{}
+	in      chan arrival  // the readers send
+	gone    chan struct{} // closed by Close
 	once    sync.Once
 	readers sync.WaitGroup
 
-	replies map[uint64]*gathered
-	beats   []int // not passed on yet
+	replies map[uint64]*gathered // by op ID
+	beats   []int                // per rank, not passed on yet
 }
 
 func (g *group) read(rank int, r Running) {
@@ -124,7 +124,7 @@ func (g *group) Receive() (Kind, []byte, error) {
 	}
 }
 
-// whole: a completes the frame.
+// merge makes one frame of all ranks'; whole: a completes it.
 func (g *group) merge(a arrival) (payload []byte, whole bool, err error) {
 	switch a.kind {
 	case KindHello:

@@ -30,10 +30,10 @@ type link struct {
 	mu       sync.Mutex
 	err      error // set once
 	nextOp   uint64
-	waiting  map[uint64]chan Reply // a channel has room for its reply
+	waiting  map[uint64]chan Reply // by op ID; a channel has room for its reply
 	heard    time.Time             // of the last frame
 	began    time.Time             // of the current step, as far as known
-	expected []uint64              // not answered, in order
+	expected []uint64              // steps not answered, in order
 	over     chan struct{}         // closed with err set
 }
 

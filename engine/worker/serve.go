@@ -30,7 +30,7 @@ type task struct {
 	adapter *lora.Adapter
 }
 
-// The loop owns a server's fields.
+// The loop owns a server's fields that name no other owner.
 type server struct {
 	conn  Conn
 	build Builder
@@ -95,7 +95,7 @@ func (s *server) greet() error {
 	return nil
 }
 
-// read's end is the worker's.
+// When read ends, the worker ends.
 func (s *server) read(ctx context.Context) error {
 	for {
 		kind, payload, err := s.conn.Receive()

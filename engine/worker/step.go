@@ -13,6 +13,7 @@ import (
 
 type table map[uint64]*sequence
 
+// state returns the lowest number of a state that no sequence has.
 func (t table) state() (n int32) {
 	used := make([]bool, len(t)+1)
 	for _, q := range t {
@@ -189,7 +190,7 @@ func (q *sequence) want(it *Item) infer.Want {
 // maxLogits bounds one Forward, besides one row per sequence: 64 MiB.
 const maxLogits = 16 << 20
 
-// Ranks have less room in scored, most of it for decoding.
+// scored returns the most logits of scored prompts in one Forward. Ranks share less room, most of it for decoding.
 func (st *step) scored(vocab int) int {
 	if st.shared {
 		return min(maxLogits, cpu.SharedLogits/4*vocab)
@@ -305,7 +306,7 @@ func (st *step) room() {
 	}
 }
 
-// own's result may be changed.
+// own's result may be changed: it is a copy if other processes read the logits.
 func (st *step) own(i int, logits []float32) []float32 {
 	if !st.shared {
 		return logits

@@ -19,7 +19,7 @@ type Config struct {
 	Load   Load
 	// Depth is the most batches ahead of outputs; 0: 2.
 	Depth int
-	// A worker without a Heartbeat for ten intervals is replaced. 0: none.
+	// Heartbeat is the interval; a worker without one for ten intervals is replaced. 0: none.
 	Heartbeat time.Duration
 	// StepLimit is per step; 0: 15 minutes.
 	StepLimit time.Duration

@@ -66,12 +66,13 @@
 //	        k < w: k times a uvarint gap and a word; gap words before it are zero; the rest is zero
 //
 // Sample: choose a token after the last position. Score: report the log probability of each prompt token from pos+1 to
-// pos+count. Pool: the prompt ends here, report its vector. A sequence whose Spec asks for a vector is computed from
-// position 0 without gaps.
+// pos+count, where the prompt has one. Pool: the prompt ends here, report its vector. A sequence whose Spec asks for a
+// vector is computed from position 0 without gaps.
 //
 // Guesses are the last of the count tokens, not yet part of the sequence. The worker chooses a token after each
 // position from before the first guess on, and stops after the first one that differs from its guess. All chosen tokens
-// are appended and reported. A mask holds for the first one; with a mask there are no guesses.
+// are appended and reported, one more than the correct guesses. A mask holds for the first one; with a mask there are
+// no guesses.
 //
 // # Output
 //

@@ -8,6 +8,7 @@ import (
 	"slices"
 )
 
+// A decoder refuses more.
 const (
 	MaxItems     = 1 << 16 // sequences in a batch
 	MaxPositions = 1 << 24 // of a sequence
@@ -49,7 +50,7 @@ type Item struct {
 	Spec   json.RawMessage `json:"spec,omitempty"`
 	// Draft holds guesses, the last of the Count tokens.
 	Draft []int32 `json:"draft,omitempty"`
-	// Mask has the tokens that may be chosen; nil: all.
+	// Mask has the tokens that may be chosen; empty: all.
 	Mask []uint64 `json:"mask,omitempty"`
 }
 

@@ -60,7 +60,7 @@ type Load struct {
 	Model string `json:"model"`
 	// Device is "cpu" ("" too), "sim" or "cuda".
 	Device  string `json:"device,omitempty"`
-	Threads int    `json:"threads,omitempty"`
+	Threads int    `json:"threads,omitempty"` // 0: the worker's default
 	// Context bounds a sequence, in tokens; 0: the model's.
 	Context int `json:"context,omitempty"`
 	// Sequences of full length fit in the cache; 0: the worker's default.
@@ -71,7 +71,7 @@ type Load struct {
 	TileDir string `json:"tile_dir,omitempty"`
 	// TileLimit is in bytes; 0: the worker's default.
 	TileLimit int64 `json:"tile_limit,omitempty"`
-	// Rank is the worker's of Of shares; 0 and 1: all.
+	// Rank, from 0, is the worker's of Of shares. Of 0 or 1: it computes all.
 	Rank int `json:"rank,omitempty"`
 	Of   int `json:"of,omitempty"`
 	// Memory is the descriptor of the ranks' shared memory; 0: none.
