@@ -19,7 +19,7 @@ const here = "here"
 type near struct {
 	spec      api.Function
 	instances map[api.InstanceID]api.InstanceStatus
-	loads     time.Duration
+	loads     time.Duration // the duration of the last start; 0: unknown
 	failed    *api.Error
 	sent      int // its requests at agents
 	asked     int // to take so many waiting requests

@@ -25,10 +25,10 @@ const (
 type placement struct {
 	spec     api.Function
 	selector selector
-	sent     map[string]*order // unanswered, or not offered yet
-	refused  map[string]*refusal
-	began    map[string]time.Time
-	took     map[string]time.Duration
+	sent     map[string]*order        // unanswered, or not offered yet
+	refused  map[string]*refusal      // by agent, like sent and began
+	began    map[string]time.Time     // when the manifest was sent
+	took     map[string]time.Duration // by cluster
 }
 
 type order struct {

@@ -56,12 +56,12 @@ type session struct {
 	heard          time.Time
 	complete       time.Time // zero: it has not reported all functions
 	leaving        bool
-	way            time.Duration
-	wayTold        time.Duration
+	way            time.Duration // the round trip
+	wayTold        time.Duration // as told to the activator
 	doubles        uint64
 	accepts        protocol.Accepts
-	reported       int // bytes
-	denied         map[api.FunctionName]bool
+	reported       int                       // bytes of its agent's functions
+	denied         map[api.FunctionName]bool // functions that it may not serve
 	links          int
 	givenBack      int
 	givenBackSince time.Time
