@@ -24,7 +24,7 @@ type near struct {
 	sent      int // its requests at agents
 	asked     int // to take so many waiting requests
 	told      api.Demand
-	fresh     bool // demand that is not repeated expires
+	fresh     bool // send the demand again: one that is not repeated expires
 }
 
 // Near sets whether this machine has a function itself, which the activator calls local; empty: it has none. After another

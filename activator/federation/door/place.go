@@ -85,7 +85,7 @@ func (f *Front) Unplace(name api.FunctionName) (was bool) {
 	return was
 }
 
-// came is for an agent that offers it. p may be nil.
+// came records that an agent offers the function. p may be nil.
 func (p *placement) came(s *session, state protocol.Function) {
 	if p == nil {
 		return

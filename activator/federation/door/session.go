@@ -33,7 +33,7 @@ const (
 	// An agent that gives back so many requests in a row, over so long, has fewer slots than it reports.
 	mostGivenBack = 8
 	givenBackFor  = 3 * time.Second
-	// A rejected agent comes back every second.
+	// rejectedEvery limits the logging of a rejection: a rejected agent comes back every second.
 	rejectedEvery = time.Minute
 	maxAgents     = 64
 )
