@@ -121,7 +121,7 @@ func (a *calls) sleep(i *instance, act *decide.Action) {
 	})
 }
 
-// callOff cancels a draining; too late for that, the instance sleeps.
+// callOff cancels a draining. If it is too late, the instance sleeps.
 func (a *calls) callOff(i *instance) {
 	i.Returns = false
 	for _, c := range a.under {
@@ -261,7 +261,8 @@ func (a *loop) tellError(name api.FunctionName, id api.InstanceID, action string
 	}
 }
 
-// adapt repeats until it succeeds. An instance whose runtime takes adapters only at its start is replaced.
+// adapt sends an instance its function's adapters until that succeeds. An instance whose runtime takes adapters only at
+// its start is replaced.
 func (a *calls) adapt(i *instance) {
 	f := i.f
 	want := f.Spec.Runtime.Adapters
@@ -290,7 +291,7 @@ func (a *calls) adapt(i *instance) {
 	})
 }
 
-// adaptTimeout includes downloads.
+// adaptTimeout bounds a change of adapters, with its downloads.
 const adaptTimeout = 15 * time.Minute
 
 func (a *calls) toldAdapters(i *instance, list []api.Adapter, err error) {

@@ -130,7 +130,7 @@ func (a *loop) enter(now time.Time, step time.Duration) {
 // plan returns the time when the next plan is due.
 func (a *loop) plan() time.Time {
 	now := a.now
-	var expiry time.Time
+	var expiry time.Time // of a demand, or when a poll is due
 	for _, f := range a.order {
 		expiry = earlier(expiry, earlier(a.expire(f, now), a.probe(f, now)))
 	}

@@ -99,7 +99,7 @@ func checkDevices(devices []inventory.Device) error {
 }
 
 // Effects carries out decisions. Every call may block, ends with its context, and may come from any goroutine. One
-// instance has one call at a time, beside Adapt. Calls are repeated after a failure.
+// instance has one call at a time, beside Adapt. Calls are repeated after a failure: each must be safe to repeat.
 type Effects interface {
 	// Start creates an instance of f, to be awake under the grant. It returns its real ID, which may differ from id,
 	// when the process was spawned. Whatever sees an instance die must report it as [api.Gone].
@@ -123,7 +123,7 @@ type Effects interface {
 	Grant(ctx context.Context, g api.Grant) error
 	// Revoke withdraws grants up to g's epoch from activators. Its success proves nothing: see Fence.
 	Revoke(ctx context.Context, g api.Grant) error
-	// Fail answers all requests that wait for a function.
+	// Fail answers all requests that wait for a function with err.
 	Fail(ctx context.Context, f api.FunctionName, err *api.Error) error
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// othersStep is the smallest change that counts.
+// othersStep is the smallest change of others' use that counts.
 const othersStep = 128 * api.MiB
 
 // ObserveUsage takes in the measured memory use of devices. What no instance accounts for is used by others

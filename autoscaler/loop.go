@@ -25,7 +25,7 @@ import (
 // those that read wait for Run to run.
 type Autoscaler struct {
 	*loop
-	waiters atomic.Uint64
+	waiters atomic.Uint64 // the last number given to a waiter
 }
 
 type loop struct {

@@ -60,7 +60,7 @@ func newMetrics(a *Autoscaler) *metrics {
 }
 
 func (m *metrics) register(r prometheus.Registerer) {
-	m.decisions.WithLabelValues(string(decide.Fail)) // the first one is an increase
+	m.decisions.WithLabelValues(string(decide.Fail)) // present from the beginning: the first one is an increase
 	r.MustRegister(m.decisions, m.plan, m.wake, m)
 }
 

@@ -337,7 +337,7 @@ func because(message string) string {
 // mostMisses in a row make an instance count as lost.
 const mostMisses = 3
 
-// probe returns the time when the next poll of f's silent instances is due.
+// probe polls f's silent instances. It returns when the next poll is due; zero: none is.
 func (a *loop) probe(f *function, now time.Time) (next time.Time) {
 	for _, known := range f.Instances {
 		i := a.instances[known.Status.Instance]

@@ -12,7 +12,7 @@ import (
 
 // Memory returns what an earlier process learned. It must not block: the owner loop calls it.
 type Memory interface {
-	// Recall returns what was learned of a function that runs the same.
+	// Recall returns what was learned of a function that runs the same; the zero value: nothing was.
 	Recall(f api.Function) Times
 }
 
@@ -21,7 +21,7 @@ type Times struct {
 	Load  time.Duration                    `json:"load,omitempty"`
 	Wake  [api.Suspended + 1]time.Duration `json:"wake"`
 	Sleep time.Duration                    `json:"sleep,omitempty"`
-	// FirstSleep is a process's, if a later one was measured, too.
+	// FirstSleep is a process's first, if a later one was measured, too.
 	FirstSleep time.Duration `json:"firstSleep,omitempty"`
 	// Rhythm is [rhythm.Rhythm.Text].
 	Rhythm string `json:"rhythm,omitempty"`

@@ -29,7 +29,8 @@ type Replay struct {
 
 // Round is one round of a replay.
 type Round struct {
-	At                time.Time
+	At time.Time
+	// Decided are the decisions of the replay, Recorded those of the record: equal if the replay is faithful.
 	Decided, Recorded []api.Decision
 	Seen              Seen
 }

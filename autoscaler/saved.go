@@ -57,6 +57,7 @@ type (
 	}
 )
 
+// hidden has the fields of a status that its JSON leaves out; nil: all are zero.
 type hidden struct {
 	Candidates []string      `json:",omitempty"`
 	Spare      api.Requests  `json:",omitempty"`

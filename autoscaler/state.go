@@ -19,7 +19,7 @@ type function struct {
 	demands   map[string]demand // by activator
 	waiters   []waiter          // for the operator's order
 	decisions []api.Decision    // the newest last
-	lastWait  string            // recorded once
+	lastWait  string            // the reason of the last wait: recorded once
 }
 
 type demand struct {
@@ -137,7 +137,7 @@ func (a *loop) rename(i *instance, id api.InstanceID, now time.Time) {
 	i.f.Observe(now)
 }
 
-// expire returns the time when the next demand expires.
+// expire forgets demands that were not repeated. It returns when the next one expires; zero: none does.
 func (a *loop) expire(f *function, now time.Time) (next time.Time) {
 	changed := false
 	for who, d := range f.demands {
@@ -159,7 +159,7 @@ func (a *loop) expire(f *function, now time.Time) (next time.Time) {
 	return next
 }
 
-// So that sums don't overflow.
+// Bounds of what one activator can claim: sums must not overflow.
 const (
 	mostRequests = 1 << 30
 	mostTokens   = 1 << 50

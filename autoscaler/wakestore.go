@@ -71,7 +71,7 @@ func (s *wakeStore) add(w *wake) *wake {
 	return w
 }
 
-// find returns a function's last wake that is. The caller holds mu.
+// find returns a function's last wake for which is returns true; nil: none. The caller holds mu.
 func (s *wakeStore) find(name api.FunctionName, is func(*wake) bool) *wake {
 	for _, w := range slices.Backward(s.functions[name]) {
 		if is(w) {
@@ -100,6 +100,7 @@ func (s *wakeStore) Forget(name api.FunctionName) {
 	delete(s.functions, name)
 }
 
+// mostWay is the longest credible delay of a demand.
 const mostWay = time.Minute
 
 // Demand begins an attempt if requests wait without one, and ends one that none waits for. waiting is at all activators.
@@ -187,7 +188,7 @@ func (s *wakeStore) Gone(name api.FunctionName, id api.InstanceID) {
 
 var errGone = errors.New("it is gone")
 
-// PodSteps comes before Awake. path may be empty: only the binder of pods knows it.
+// PodSteps comes before Awake. path is how the pod came up, if the binder of pods knows that; empty: it does not.
 func (s *wakeStore) PodSteps(name api.FunctionName, pod api.InstanceID, path api.Path, steps ...waketrace.Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -390,7 +391,7 @@ func (w *wake) aside(o *api.WakeTrace) {
 		within = o.Spans[k]
 	}
 	if w.activator != o.Activator {
-		// We only know when it was awake.
+		// Of another activator's wake we only know when it was awake.
 		w.into(o, w.awake.Add(-within.End()), within)
 		return
 	}

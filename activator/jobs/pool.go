@@ -27,7 +27,7 @@ type pool struct {
 	run   func(ctx, mine context.Context, owner, id string)
 	gauge prometheus.Gauge
 	// awaited are jobs that a client waits for. stopped closes their channels.
-	awaited map[string]chan struct{}
+	awaited map[string]chan struct{} // by id
 	// strangers are the addresses of clients without a key, by their unfinished job.
 	strangers map[string]string
 }

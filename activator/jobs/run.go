@@ -22,7 +22,7 @@ type run struct {
 	claim    *store.Claim
 	caller   activator.Caller
 	input    store.Body
-	places   []line
+	places   []line // by number
 	models   []*work
 	results  chan outcome // from the goroutines of lines in flight, one each; the run receives all of them
 	flying   int
@@ -34,7 +34,7 @@ type run struct {
 	log      *slog.Logger
 
 	unsaved []store.Result
-	saving  []store.Result // its goroutine alone uses the claim
+	saving  []store.Result // being recorded by a goroutine, which alone uses the claim
 	saved   chan error     // one result for each saving; received before the run uses the claim
 	last    time.Time      // of the last recording
 	full    time.Time      // when the store was full or unavailable; zero: it works
@@ -46,12 +46,12 @@ const mostUnsaved = 2000
 type work struct {
 	model    string
 	inGate   *batchLines // nil: not in the gate
-	pending  []int
-	tries    map[int]int
-	left     int       // lines without a result
-	flying   int       // of left, those in flight
-	after    time.Time // when the next may be sent
-	refusals int       // consecutive ones
+	pending  []int       // waiting lines, by number
+	tries    map[int]int // by line
+	left     int         // lines without a result
+	flying   int         // of left, those in flight
+	after    time.Time   // when the next may be sent
+	refusals int         // consecutive ones
 }
 
 type outcome struct {

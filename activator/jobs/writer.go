@@ -33,7 +33,7 @@ type responseWriter struct {
 	turn *turn
 
 	kept   store.Job
-	before []string
+	before []string // the ids of the previous responses
 	input  []byte
 	whole  []byte // the input with the conversation, if that is stored too; nil: input
 
@@ -44,7 +44,7 @@ type responseWriter struct {
 	over   bool
 	done   bool
 	failed bool
-	number int
+	number int // of the next event
 }
 
 func (w *responseWriter) Header() http.Header { return w.w.Header() }

@@ -130,6 +130,7 @@ func Files(folder string) ([]File, error) {
 }
 
 // Copy writes all segments to w, the oldest first, with the part of the open one that is on disk.
+// It may be called from any goroutine.
 func (r *Recorder) Copy(w io.Writer) error {
 	files, err := Files(r.cfg.Folder)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// It is replaced when less than a third of its life is left.
+// The webhook's certificate is replaced when less than a third of its life is left.
 const (
 	certificateLife = 365 * 24 * time.Hour
 	renewBefore     = certificateLife / 3

@@ -20,7 +20,7 @@ import (
 type verdict struct {
 	// plan is nil if the container is left unchanged.
 	plan *plan
-	// missing is why it is unchanged although it may lack a function.
+	// missing is why it is unchanged although it may lack a function; empty: it needs none.
 	missing string
 }
 

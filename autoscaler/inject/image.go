@@ -34,7 +34,7 @@ const (
 	// mostAnswer bounds each answer; mostDecoded, the part of it that is decoded.
 	mostAnswer  = 1 << 20
 	mostDecoded = 64 << 10
-	// mostReads is of all, mostOwn and mostWaiting are of one namespace.
+	// mostReads bounds all concurrent reads, mostOwn those of a namespace, mostWaiting those of it that wait, too.
 	mostReads   = 16
 	mostOwn     = 2
 	mostWaiting = 16

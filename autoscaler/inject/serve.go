@@ -62,7 +62,7 @@ type server struct {
 	reach  func(ctx context.Context, bundle []byte) error // for tests, in place of the request to the service
 }
 
-// patience is less than the ten seconds that the API server waits.
+// patience is how long to wait for a revision's PodAutoscaler: less than the API server's ten seconds.
 const patience = 5 * time.Second
 
 const (

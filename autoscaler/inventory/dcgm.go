@@ -25,7 +25,7 @@ const (
 	dcgmTotal    = "DCGM_FI_DEV_FB_TOTAL" // if enabled among the exporter's counters
 	dcgmUUID     = "UUID"
 	dcgmName     = "modelName"
-	dcgmInstance = "GPU_I_ID" // on a part of a GPU (MIG)
+	dcgmInstance = "GPU_I_ID" // on a part of a GPU (MIG), which has the UUID of the whole
 )
 
 // DCGM reads GPUs' use from DCGM exporters, one on each node.

@@ -38,7 +38,7 @@ type Experience struct {
 	Awake api.Memory
 	// Asleep is the memory that stays in use, by level. Index 0 is unused.
 	Asleep [Stopped]api.Memory
-	// Tokens per second under load.
+	// Tokens read and generated per second, by one instance under load.
 	PromptRate float64
 	TokenRate  float64
 	Arrivals   Arrivals
@@ -249,7 +249,7 @@ const (
 
 // Arrivals is a histogram of idle times. Older ones count less.
 type Arrivals struct {
-	// Of each bucket the number of gaps, and their sum.
+	// Of each bucket the number of gaps, and their sum in seconds.
 	Count, Seconds [gapBuckets]float32
 	// At is when the last gap ended.
 	At time.Time

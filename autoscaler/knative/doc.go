@@ -12,6 +12,15 @@
 //
 // revision.want alone says a Deployment's scale; the reconciler ([NewController]) sets the Deployment back to it.
 //
-// The fleet's parts share one mutex that is never held over a call (state.go). Each may call those above it: nodes,
-// rooms, resizer, scaler, functions, tracker, orders, pairs, modelNames.
+// The fleet's parts share one mutex that is never held over a call (state.go). Each may call those above it:
+//
+//   - nodes: GPUs and memory, which the core is given as devices
+//   - rooms: what is left of nodes on which pods wait for room
+//   - resizer: requests of sleepers' pods
+//   - scaler: scales of Deployments, deletion costs, and waiting until Kubernetes has acted on them
+//   - functions: declarations of revisions
+//   - tracker: pods from their creation to their end, and what their functions report
+//   - orders: calls to the control paths of instances
+//   - pairs: dual pods
+//   - modelNames: names that services have lost
 package knative

@@ -8,6 +8,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
+// claimless binds awake providers without a claim, and puts those to sleep whose claim landed elsewhere,
+// or did not come.
 func (p *plan) claimless() {
 	for _, v := range p.ps {
 		if v.ID == "" || v.Asleep || v.Leaving || v.Unheard || v.Bound != "" {
@@ -43,6 +45,7 @@ func (p *plan) claimless() {
 	}
 }
 
+// claims adjusts the number of requesters: one for each awake provider, and one for each open want.
 func (p *plan) claims(open map[api.FunctionName]int) {
 	need, have := maps.Clone(open), map[api.FunctionName]int{}
 	for _, v := range p.ps {

@@ -15,7 +15,7 @@ import (
 
 // Marks on the pods of a pair.
 const (
-	// LabelProvider has the revision of a provider's pod.
+	// LabelProvider has the revision of a provider's pod. Knative ignores the pod, which has none of its labels.
 	LabelProvider = "rouse.dev/provider"
 	// LabelInjected is on a provider's pod that the injector changes.
 	LabelInjected = config.AnnotationInjected

@@ -49,6 +49,7 @@ func Plan(s State) ([]Action, time.Time) {
 
 func (p *plan) do(a Action) { p.acts = append(p.acts, a) }
 
+// at has another plan made at t.
 func (p *plan) at(t time.Time) {
 	if p.next.IsZero() || t.Before(p.next) {
 		p.next = t
@@ -279,6 +280,7 @@ func (p *plan) landed(f api.FunctionName) bool {
 	return slices.ContainsFunc(p.rs, func(r *Requester) bool { return r.Function == f && r.free() })
 }
 
+// spare reports whether devices are claimed only by requesters without a provider.
 func (p *plan) spare(node string, devices []api.DeviceID) bool {
 	for _, d := range devices {
 		held := false

@@ -11,11 +11,12 @@ type Requester struct {
 	ID       api.InstanceID
 	Function api.FunctionName
 	// Devices are empty until it has joined.
-	Node                     string
-	Devices                  []api.DeviceID
-	Bound                    api.InstanceID
+	Node    string
+	Devices []api.DeviceID
+	Bound   api.InstanceID
+	// Leaving: it is being deleted. Spent: its provider has gone to sleep.
 	Leaving, Released, Spent bool
-	Since                    time.Time
+	Since                    time.Time // when it was bound or became free
 
 	held bool // by this plan, for another to land better
 }
@@ -42,7 +43,7 @@ type Provider struct {
 
 // Want is one instance that must become awake.
 type Want struct {
-	ID       int
+	ID       int // lower ones came first
 	Function api.FunctionName
 	// Provider is the chosen sleeper; empty: a new one.
 	Provider api.InstanceID
@@ -56,7 +57,7 @@ type Want struct {
 
 // Node is one machine with GPUs.
 type Node struct {
-	Owned bool
+	Owned bool // only Rouse uses its GPUs
 	// Free is the number of GPUs that no pod claims; Memory is each one's.
 	Free   int
 	Memory api.Bytes

@@ -109,7 +109,7 @@ type Core interface {
 // idleConnection is shorter than instances keep idle connections.
 const idleConnection = 90 * time.Second
 
-// Deps are a fleet's dependencies.
+// Deps are a fleet's dependencies. All but Transport and Registry are required.
 type Deps struct {
 	Kube       kubernetes.Interface
 	Serving    servingclient.Interface

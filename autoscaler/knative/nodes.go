@@ -40,7 +40,7 @@ type node struct {
 	host   api.Bytes // the memory that pods may have, all together
 	// shared: several pods may have one GPU. Otherwise a pod holds it completely, asleep too.
 	shared bool
-	owned  bool
+	owned  bool // only Rouse uses its GPUs
 }
 
 func placeholder(node string, k int) api.DeviceID {

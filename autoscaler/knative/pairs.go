@@ -26,7 +26,7 @@ type pairs struct {
 type pair struct {
 	bound api.InstanceID
 	since time.Time
-	// stuck says that the provider failed to sleep.
+	// stuck: the provider failed to sleep. spent: the requester's provider went to sleep.
 	busy, stuck     bool
 	spent, released bool
 	// down says that the provider sleeps, or is going deeper; used is when it was last awake.

@@ -102,7 +102,7 @@ func (pr *pairs) lowerClaims(ctx context.Context, r *revision, requester *pod) e
 	pr.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, createTimeout, fmt.Errorf("it takes longer than %s", createTimeout))
 	defer cancel()
-	// First: the ReplicaSet's deletion waits half a minute for the queue-proxy.
+	// At once, before the ReplicaSet deletes it: that would wait half a minute for the queue-proxy.
 	err = pr.scaler.deleteByScale(ctx, r, requester, d, true)
 	pr.mu.Lock()
 	defer pr.mu.Unlock()

@@ -89,7 +89,8 @@ func lastSeen(e *corev1.Event) time.Time {
 	return t
 }
 
-// updatePlacement gives up nothing: the start and each request have their limits.
+// updatePlacement updates the stage of a pod that has not joined, and says what keeps it from a node. It gives up
+// nothing: the start and each request have their limits.
 func (tr *tracker) updatePlacement(p *pod, now time.Time) {
 	stage, message := stageCreating, ""
 	if c := refusedBy(p.object); c != nil && p.object.Spec.NodeName == "" {

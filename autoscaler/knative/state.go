@@ -33,10 +33,10 @@ type state struct {
 	core    Core
 	metrics *dualMetrics
 
-	pairsDue bell.Bell
+	pairsDue bell.Bell // a plan of pairs may be due
 	namesDue bell.Bell // models' names may have changed owners
 
-	mu        sync.Mutex
+	mu        sync.Mutex // see above
 	revisions map[api.FunctionName]*revision
 	pods      map[api.InstanceID]*pod
 	leaving   map[api.InstanceID]*pod  // pods that are being deleted or have ended, until they are gone

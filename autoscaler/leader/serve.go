@@ -20,7 +20,7 @@ const (
 	drainTimeout   = 2 * time.Second
 )
 
-// gate is a handler before there is one. Requests wait for a moment; then, or at once if the operator has a problem to
+// gate stands in for a handler that does not exist yet. Requests wait for a moment; then, or at once if the operator has a problem to
 // solve, they are refused.
 type gate struct {
 	problem func() string

@@ -27,7 +27,7 @@ type Functions struct {
 	last map[api.FunctionName]int
 }
 
-// Set requests n instances, or renews that. Was is the number last set by this relay.
+// Set requests n instances, or renews that. Was is the number last set by this relay, -1 for none.
 func (f *Functions) Set(ctx context.Context, name api.FunctionName, n int, dry bool) (Outcome, error) {
 	if dry {
 		was := f.note(name, n)

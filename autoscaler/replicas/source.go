@@ -16,7 +16,7 @@ import (
 
 const (
 	maxBody = 32 << 20
-	// longestPause is of a failing source.
+	// longestPause is between reads of a failing source.
 	longestPause = 30 * time.Second
 )
 

@@ -60,6 +60,7 @@ func from(r *http.Request) (netip.Addr, error) {
 	return ap.Addr().Unmap().WithZone(""), nil
 }
 
+// Of callers without the cluster's token.
 const (
 	maxReport   = 256 << 10        // bytes of a body
 	bodyTimeout = 10 * time.Second // to read it

@@ -19,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// AdminConfig holds an [Admin]'s dependencies.
+// AdminConfig holds an [Admin]'s dependencies. All but Resolve are required.
 type AdminConfig struct {
 	Decider Decider
 	Info    func() any
@@ -100,7 +100,7 @@ func (s *Admin) Routes(r *mux.Router, admit func(http.HandlerFunc) http.HandlerF
 	} {
 		add(one+path, s.Known(s.byHand(o)), http.MethodPost)
 	}
-	add(one+"/scale", s.Known(s.scale), http.MethodPut, http.MethodPost) // for the API server's proxy and users with the permission to create
+	add(one+"/scale", s.Known(s.scale), http.MethodPut, http.MethodPost) // with the permission to create, the API server's proxy passes POST only
 }
 
 func (s *Admin) usage(w http.ResponseWriter, r *http.Request) {

@@ -43,7 +43,7 @@ type board struct {
 	decisions []made
 	dirty     map[api.FunctionName]bool
 	told      uint64 // the version at which readers were last woken
-	gone      int    // of removed functions on the board
+	gone      int    // removed functions on the board
 	forgotten uint64 // the version at which removed functions were last dropped
 }
 

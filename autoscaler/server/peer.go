@@ -22,8 +22,8 @@ type peer struct {
 	bell  bell.Bell     // rung when a report is queued, received by run
 	hurry bell.Bell     // rung by Set when the pod becomes ready
 
-	mu    sync.Mutex // guards all below
-	order []api.InstanceID
+	mu    sync.Mutex       // guards all below
+	order []api.InstanceID // of queued reports
 	wait  map[api.InstanceID]waiting
 }
 
@@ -172,14 +172,14 @@ func (p *peer) tell(ctx context.Context, w waiting) error {
 	return err
 }
 
-// final reports whether retries are useless. Tokens change.
+// final reports whether retries are useless. They are not for a refused token: tokens change.
 func final(err error) bool {
 	var e *api.Error
 	return errors.As(err, &e) && e.Status/100 == 4 && e.Status != http.StatusUnauthorized &&
 		e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout
 }
 
-// insist also ends when the activator is no longer alive.
+// insist posts until the request is accepted, the activator is no longer alive, or ctx ends.
 func (p *peer) insist(ctx context.Context, path string, body any) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -44,7 +44,8 @@ type Decider interface {
 	Scale(ctx context.Context, name api.FunctionName, replicas int, lifetime time.Duration, by string) error
 }
 
-// Fleet knows the pods. Its errors are *[api.Error]; see package knative.
+// Fleet knows the pods. Its errors are *[api.Error]: Join fails with 404 for an unknown pod, Report if the instance has
+// to join first, and both with 403 for a wrong sender. See package knative.
 type Fleet interface {
 	Join(ctx context.Context, r control.RegisterRequest, from netip.Addr, token string) (control.RegisterAnswer, error)
 	Report(s api.InstanceStatus, from netip.Addr, token string) error

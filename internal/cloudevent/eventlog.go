@@ -49,7 +49,8 @@ func (l *Log) Emit(e api.Event) {
 	}
 }
 
-// Follow calls f with the last n events, and if more is set with each new one, until ctx ends or f fails.
+// Follow calls f with the last n events, and if more is set with each new one, until ctx ends or f fails. It
+// returns f's error.
 func (l *Log) Follow(ctx context.Context, n int, more bool, f func(api.Event) error) error {
 	fresh := make(chan api.Event, followerQueue) // never closed
 	l.mu.Lock()

@@ -4,8 +4,8 @@
 //  2. Within a source a higher priority goes first, but waiting for [control.Aging] is worth one step.
 //  3. Within a priority the client that was served the least goes first.
 //
-// Who returns from a pause starts level with the least-served that waits. (Virtual token counters: Sheng et al., "Fairness
-// in Serving Large Language Models", OSDI 2024.)
+// A client's own requests go by when they are due, then by ticket. Who returns from a pause starts level with the
+// least-served that waits. (Virtual token counters: Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024.)
 package fair
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/heap"
 )
 
-// Clients must not grow the memory.
+// Priorities are clamped to this range: clients must not grow the memory.
 const (
 	lowest  = -8
 	highest = 8
@@ -34,7 +34,7 @@ type Item struct {
 	Ticket   uint64
 	Of       any
 
-	at   *node
+	at   *node // nil: it does not wait
 	slot int
 }
 
@@ -46,14 +46,14 @@ type Queue struct {
 
 // node is the whole, a source in it, a priority of that source, or a client in that priority.
 type node struct {
-	parent   *node
+	parent   *node // nil: the whole
 	priority bool
-	counter  float64
-	running  int // requests that are charged and not settled
+	counter  float64 // what it was served
+	running  int     // requests that are charged and not settled
 	slot     int
 	items    heap.Of[*Item]
-	children map[uint64]*node
-	waiting  heap.Of[*node]
+	children map[uint64]*node // by source, priority or name
+	waiting  heap.Of[*node]   // the children with items
 	// floor is the counter of the child served last: the least counter of a new one when no other waits.
 	floor float64
 	// most is the number of children at which to sweep.
@@ -184,8 +184,8 @@ func (n *node) first() *Item {
 	return n.items.First()
 }
 
-// FirstOf returns the next item that may be; nil: none. It checks only the first item of each client unless they differ. In
-// each priority, items of below, if not nil, go first.
+// FirstOf returns the next item for which may returns true; nil: none. It checks only the first item of each client unless
+// they differ. In each priority, the items for which below, if not nil, returns true go first.
 func (q *Queue) FirstOf(may, below func(*Item) bool, differ bool) *Item {
 	return q.root.firstOf(may, below, differ)
 }

@@ -55,7 +55,7 @@ type Listener struct {
 	waiting    int
 	by         map[netip.Prefix]*list.List // by address, the oldest first; no list is empty
 	complained time.Time
-	resets     map[netip.Prefix]*rate.Limiter
+	resets     map[netip.Prefix]*rate.Limiter // of cancelled requests, by address
 }
 
 // NewListener returns a Listener for l and takes l over.
@@ -266,14 +266,14 @@ func (o over) CloseWrite() error {
 type Conn struct {
 	over
 	l    *Listener
-	from netip.Prefix
+	from netip.Prefix // invalid: no IP address
 
 	// Guarded by the mutex of the Listener.
-	serves int
-	served bool
+	serves int           // calls of Begin without their End
+	served bool          // Begin was called
 	place  *list.Element // in a list of by; nil: it does not wait
 	since  time.Time
-	late   *time.Timer
+	late   *time.Timer // ends the wait; nil: no bound
 	gone   bool
 	why    error
 }

@@ -33,10 +33,11 @@ type Body struct {
 
 // Buffers are pooled by size, in powers of two: a growing body returns its smaller buffers for reuse.
 const (
-	smallest = 10
-	largest  = 26
+	smallest = 10 // 1 KiB
+	largest  = 26 // 64 MiB
 )
 
+// pools[n] has buffers of 1 << (smallest + n) bytes.
 var pools [largest - smallest + 1]sync.Pool
 
 // fitting returns the buffer size for want bytes: the next power of two, unless that wastes too much.
@@ -151,7 +152,7 @@ func (b *Body) Reader() io.ReadCloser {
 }
 
 type reader struct {
-	mu   sync.Mutex // One goroutine of a transport may close it while another one reads.
+	mu   sync.Mutex // guards all: one goroutine of a transport may close it while another one reads
 	body *Body      // nil once closed
 	at   int
 }

@@ -29,7 +29,7 @@ type Budget struct {
 	mu      sync.Mutex // guards the fields below, and the accounts and clients
 	used    int64
 	clients map[string]*client
-	yields  ranks[client]
+	yields  ranks[client] // clients with open accounts, by the size of these
 }
 
 type client struct {
@@ -38,7 +38,7 @@ type client struct {
 	used     int64
 	open     ranks[Account]
 	opened   int
-	openUsed int64
+	openUsed int64 // the size of all in open
 	place    place
 }
 
@@ -218,6 +218,7 @@ func (a *Account) Close() {
 	}
 }
 
+// maxRank is the rank of sizes of a TiB or more.
 const maxRank = 41
 
 func rank(n int64) int { return min(bits.Len64(uint64(max(n, 0))), maxRank) }
@@ -230,7 +231,7 @@ type ranks[T any] struct {
 
 type place struct {
 	rank int
-	at   *list.Element
+	at   *list.Element // nil: in no list
 }
 
 func (r *ranks[T]) put(t *T, p *place, size int64) {

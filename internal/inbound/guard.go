@@ -77,12 +77,12 @@ func (l guarded) Accept() (net.Conn, error) {
 // for requests with a Transfer-Encoding, and for HTTP/1.0.
 type watched struct {
 	over
-	line   [len(transferEncoding)]byte
-	n      int
-	length bool        // since the last empty line
-	chunks bool        // since the last empty line
-	both   atomic.Bool // both have come together
-	coded  atomic.Bool // a Transfer-Encoding has come
+	line   [len(transferEncoding)]byte // the beginning of the current line
+	n      int                         // bytes in line
+	length bool                        // since the last empty line
+	chunks bool                        // since the last empty line
+	both   atomic.Bool                 // both have come together
+	coded  atomic.Bool                 // a Transfer-Encoding has come
 }
 
 func (c *watched) ambiguous(r *http.Request) string {

@@ -97,6 +97,8 @@ func (d *Door) Fits(r *http.Request) bool {
 //   - 400: the body ends before its Content-Length; 413: it exceeds the limit; 415: it is compressed;
 //   - 408: it comes too slowly;
 //   - 429: the client's share of the memory is used; 503: all memory is used.
+//
+// After an error the connection, in HTTP/2 only the stream, ends with the answer.
 func (d *Door) Read(w http.ResponseWriter, r *http.Request, client string) (*Body, error) {
 	if err := uncompressed(w, r); err != nil {
 		return nil, err

@@ -91,7 +91,7 @@ func Text(quoted []byte) []byte {
 var letters = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
 type place struct {
-	begin, end      int // with the brace or comma on both sides
+	begin, end      int // from after the brace or comma before it to the one behind it
 	name, nameEnd   int // including the quotes
 	value, valueEnd int
 }

@@ -27,7 +27,7 @@ type Conn struct {
 	raw       syscall.RawConn // nil: the socket can't be polled
 	head      *header         // beneath in
 	in        *bufio.Reader
-	proven    bool
+	proven    bool      // an answer has named its request
 	echoes    bool      // an answer has repeated its request's X-Request-Id
 	idleSince time.Time // written before it is idle
 }
@@ -153,9 +153,9 @@ func (c *Conn) inTurn(h http.Header, turn, id string) error {
 type body struct {
 	conn  *Conn
 	ctx   context.Context
-	stop  func() bool
+	stop  func() bool // detaches the context; false: it has already ended
 	in    io.ReadCloser
-	keep  bool
+	keep  bool // the connection may be reused
 	state atomic.Int32
 }
 

@@ -140,9 +140,9 @@ var errHeaderSize = fmt.Errorf("the header of the answer has more than %s or %d 
 type header struct {
 	from  io.Reader
 	under bool
-	left  int
+	left  int // bytes that may still come
 	lines int // without the last read, which may contain the header's end
-	last  int
+	last  int // lines of the last read
 	// charge is called once before a header gets large; nil: nothing to charge.
 	charge func(int64) error
 }

@@ -4,7 +4,8 @@
 // HTTP/1.1 does not say which request a response is for: a surplus response that a server writes late is read by the
 // next request on that connection. So a connection is reused only if the server names the requests it answers
 // ([api.InTurn]), or if the caller trusts it ([Transport.Reuse]). A trusted server may not have read the body before a
-// status of 400 or more, which closes the connection. An answer that names another request, or none on a reused connection, is an error.
+// status of 400 or more, which closes the connection. An answer that names another request, or none on a reused
+// connection, is an error.
 //
 // A context that ends closes the connection. If the request asks for its usage ([control.HeaderUsage]), at first only the
 // direction to the server is closed: an answer within a second is returned.
@@ -31,11 +32,11 @@ type Transport struct {
 	perHost int
 	oldest  time.Duration
 
-	mu      sync.Mutex // guards the fields below
-	trusted string     // the host of Reuse
-	idle    map[string][]*Conn
-	count   int
-	sweep   *time.Timer // armed while there are idle ones
+	mu      sync.Mutex         // guards the fields below
+	trusted string             // the host of Reuse
+	idle    map[string][]*Conn // by host, the last used last
+	count   int                // of idle connections
+	sweep   *time.Timer        // armed while there are idle ones
 }
 
 // New returns a transport that keeps up to idlePerHost idle connections to each endpoint, for idleTime, which must be
@@ -108,7 +109,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // RoundTripCharged calls charge, which may be nil, once before it reads a large header. Its error ends the request. The
-// memory is free again when the answer is dropped. It is not called for requests that are not simple.
+// memory is free again when the answer is dropped. charge is not called for requests that are not simple.
 func (t *Transport) RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error) {
 	if !Simple(r) {
 		if idle := t.take(r.URL.Host); idle != nil { // it may occupy a server thread

@@ -26,8 +26,8 @@ const (
 	Model Kind = iota
 	Alias
 	Variant // the model that functions of the service's namespace are variants of
-	Default // in the default namespace
-	Own     // in another one
+	Default // its own name, in the default namespace
+	Own     // its own name, in another one
 	Adapter
 )
 
@@ -63,8 +63,8 @@ func (l Loss) String() string {
 	return fmt.Sprintf("%s finds %s, which was there first: choose another name, or ask for %s", what, l.Holder, l.Service)
 }
 
-// Settle decides which of declared own their names. losses do not have the kinds [Default] and [Own], which are implied.
-// namespace reports whether a namespace exists besides those of the services.
+// Settle decides which of declared own their names: has[i] is of declared[i]. losses do not have the kinds [Default] and
+// [Own], which are implied. namespace reports whether a namespace exists besides those of the services.
 func Settle(declared []Declaration, namespace func(string) bool) (has []bool, losses []Loss) {
 	namespaces, services, holders := map[string]bool{}, map[string]bool{}, map[string]holder{}
 	order := make([]int, len(declared))

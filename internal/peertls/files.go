@@ -25,7 +25,7 @@ type Files struct {
 	Log       *slog.Logger
 
 	last atomic.Pointer[tls.Certificate]
-	told atomic.Value // a string; everybody can cause handshakes
+	told atomic.Value // a string, the last logged error; everybody can cause handshakes
 	ends atomic.Value // the certificate and the day of the last warning
 }
 

@@ -17,8 +17,8 @@ type Events struct {
 	from  *Source
 	split Splitter
 	judge Judge
-	given int
-	seen  int
+	given int // bytes of the source that were returned
+	seen  int // bytes that the splitter has seen
 
 	// Rewrite, if not nil, returns a replacement for events, before the judge sees them.
 	Rewrite func(events []byte) []byte

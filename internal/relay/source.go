@@ -33,8 +33,8 @@ type Source struct {
 	charged int64
 
 	buf []byte
-	n   int
-	err error
+	n   int   // bytes in buf that were not dropped
+	err error // why reading ended; io.EOF for a clean end
 }
 
 // NewSource returns a Source with a buffer of size bytes, which may grow to largest. memory, which may be nil, is charged
@@ -178,7 +178,7 @@ type WriteDeadline struct {
 	Buffered int
 
 	moved time.Time    // zero: nothing was written
-	began atomic.Int64 // the write in progress, in Unix nanoseconds
+	began atomic.Int64 // of the write in progress, in Unix nanoseconds; 0: none is
 
 	mu      sync.Mutex // guards the fields below
 	set     bool

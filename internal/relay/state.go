@@ -16,15 +16,15 @@ const nearly = MaxState - 4<<10
 // State is the state of a stream up to what its client has received, so that another instance can continue it.
 type State struct {
 	pieces []byte
-	piece  []byte // nil: none has come
-	kept   []byte
-	size   int  // of all pieces, if they are only counted
-	passed bool // something was passed on, if pieces are only counted
-	lost   bool
-	moved  bool // the instance gives way
-	told   bool // there was a piece, even if it is lost now
-	goesOn bool // the answer that comes is to continue, and nothing of it has come
-	again  bool
+	piece  []byte // for the event that comes next; nil: none has come
+	kept   []byte // memory for events without their comments
+	size   int    // of all pieces, if they are only counted
+	passed bool   // something was passed on, if pieces are only counted
+	lost   bool   // the stream can't continue elsewhere
+	moved  bool   // the instance gives way
+	told   bool   // there was a piece, even if it is lost now
+	goesOn bool   // the answer that comes is to continue, and nothing of it has come
+	again  bool   // it has started over instead
 }
 
 // Header returns the value of [control.HeaderState] for the instance that answers next.
@@ -65,7 +65,7 @@ func (s *State) Take(p []byte) []byte {
 		return p
 	}
 	out := s.kept[:0]
-	told := len(out)
+	told := len(out) // everything before it is whole
 	open := false
 	for line := range bytes.Lines(p) {
 		if bytes.HasPrefix(line, []byte(control.MovedComment)) {

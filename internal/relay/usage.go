@@ -18,10 +18,10 @@ import (
 // carry text. In a model's text the quotes of field names are escaped. The zero value is for an answer that is no stream.
 type Usage struct {
 	Style             api.Stream
-	Prompt, Generated int // as last reported; 0: not reported
-	Cached            int // of Prompt, those from the cache
-	Events            int // that carry text
-	First, Last       time.Duration
+	Prompt, Generated int           // as last reported; 0: not reported
+	Cached            int           // of Prompt, those from the cache
+	Events            int           // that carry text
+	First, Last       time.Duration // of these events, since the request's arrival
 	Decode            time.Duration // 0: not reported
 	Reported          bool          // the numbers of [Usage.Tell] count
 
@@ -155,8 +155,8 @@ func says(line, name []byte) bool {
 
 // Plain recognises lines that differ from an earlier one only within a string that is not empty, and so mean the same.
 type Plain struct {
-	head, tail []byte
-	misses     int
+	head, tail []byte // of the earlier line, around the string
+	misses     int    // lines that were learned in vain
 }
 
 // Learn makes line the earlier one, if it has a text. It gives up on a stream whose lines differ elsewhere.
@@ -318,7 +318,7 @@ func (m *Usage) Read(p []byte) {
 		cached = number(p, readNames, 0)
 		prompt += cached + number(p, createdNames, 0)
 	}
-	if prompt > 0 { // not known yet
+	if prompt > 0 { // otherwise it is not known yet
 		m.Prompt, m.Cached = prompt, min(cached, prompt)
 	}
 }

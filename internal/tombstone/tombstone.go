@@ -13,7 +13,7 @@ import (
 // Final is the highest report number: no later report of the instance counts.
 const Final = math.MaxUint64
 
-// Between most and twice as many tombstones are kept.
+// most is the size of a generation: between most and twice as many tombstones are kept.
 const most = 4096
 
 // Set is a set of tombstones. The zero value is empty.

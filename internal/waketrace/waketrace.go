@@ -330,8 +330,8 @@ type Request struct {
 
 	Input, Output api.Tokens // 0: unknown
 	Cached        api.Tokens // of Input, those from the cache
-	Resumed       int        // at another instance
-	Moved         int        // its instance gave way
+	Resumed       int        // how often it continued at another instance
+	Moved         int        // how often its instance gave way
 	Began, Ended  time.Time
 }
 
@@ -345,7 +345,7 @@ func (t *Tracer) Request(parent api.Trace, r Request) {
 	if r.Status >= http.StatusBadRequest || r.Code != "" {
 		kind := cmp.Or(r.Code, strconv.Itoa(r.Status))
 		span.SetAttributes(keyError.String(Clip(kind)))
-		if r.Status >= http.StatusInternalServerError { // a client's error is none of the server
+		if r.Status >= http.StatusInternalServerError { // a client's error is not the server's
 			span.SetStatus(codes.Error, Clip(kind))
 		}
 	}

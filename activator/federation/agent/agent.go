@@ -82,7 +82,7 @@ type Agent struct {
 	mu       sync.Mutex // guards the fields below
 	fronts   map[string]*front
 	servers  map[*protocol.LinkServer]bool // also of ended sessions that still answer
-	attempts map[string]*attempt
+	attempts map[string]*attempt           // by call
 	doubles  uint64
 	begun    uint64
 	leaving  bool

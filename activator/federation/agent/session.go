@@ -60,8 +60,8 @@ type session struct {
 
 	// Guarded by the Agent's mutex.
 	reported map[api.FunctionName]protocol.Function
-	all      bool // report what was not reported
-	sent     map[uint64]time.Time
+	all      bool                 // report what was not reported
+	sent     map[uint64]time.Time // by beat
 	beat     uint64
 	heard    time.Time
 	way      time.Duration

@@ -21,7 +21,8 @@ type candidate struct {
 	// State describes the instance that can accept a request soonest.
 	State api.State
 	// Expected is 0 if unknown, or an instance is awake.
-	Expected       time.Duration
+	Expected time.Duration
+	// Way is the round trip.
 	Way            time.Duration
 	Running, Slots int
 	// A MaxScale of 0 is unbounded.

@@ -81,29 +81,29 @@ type state struct {
 	log     *slog.Logger
 	metrics *metrics
 	begun   time.Time
-	timeout func(*function) // has a function refreshed
+	timeout func(*function) // has a function refreshed when its timer fires
 
 	clusters  map[string]*cluster
-	sessions  map[string]*session
+	sessions  map[string]*session // by agent
 	functions map[api.FunctionName]*function
-	names     map[api.FunctionName]api.FunctionName // by the activator's, if that is another one
+	names     map[api.FunctionName]api.FunctionName // the full ones, by the activator's where that is another one
 	owners    map[api.ModelName]api.FunctionName
-	stale     map[*function]bool // to be refreshed before mu is unlocked
-	renamed   bool
-	tells     []func()    // calls of the activator, after mu is unlocked
-	out       []api.Event // for this machine's own components
-	flushing  bool
+	stale     map[*function]bool    // to be refreshed before mu is unlocked
+	renamed   bool                  // owners must be computed again
+	tells     []func()              // calls of the activator, after mu is unlocked
+	out       []api.Event           // for this machine's own components
+	flushing  bool                  // a goroutine is sending out
 	links     map[net.Conn]*session // also of ended sessions
-	vacancies int
-	seq       uint64 // of an instance status, an attempt, or an order to an agent
+	vacancies int                   // functions that nothing has
+	seq       uint64                // of an instance status, an attempt, or an order to an agent
 	ending    bool
 	shut      map[string]shut // by process
-	strangers time.Time
+	strangers time.Time       // when the last one was logged
 }
 
 type cluster struct {
 	Declaration
-	last     *session
+	last     *session  // the last that ended; nil: none has
 	lostAt   time.Time // when that ended; without one when the front door began
 	rejected rejection // until an agent comes
 }

@@ -16,11 +16,11 @@ import (
 // function is a function that agents serve, that this machine has, or that is to be created in a cluster.
 type function struct {
 	name   api.FunctionName
-	local  api.FunctionName // the activator's name for it
-	born   uint64
-	offers map[string]*offer
-	near   *near
-	placed *placement // nil: this front door does not place it
+	local  api.FunctionName  // the activator's name for it
+	born   uint64            // a later function has a greater one
+	offers map[string]*offer // by agent
+	near   *near             // nil: this machine does not have it
+	placed *placement        // nil: this front door does not place it
 	demand api.Demand
 	theirs map[string]api.Demand // the last of other front doors, by sender
 	claims map[api.ModelName]claim
@@ -32,12 +32,12 @@ type function struct {
 	failed bool
 
 	// Of a function that was told, and that nothing has now.
-	vacant time.Time
+	vacant time.Time  // since when; zero: something has it
 	lost   string     // the lost cluster that had it last
 	away   *api.Error // why requests are refused
 
 	timer *time.Timer
-	next  time.Time
+	next  time.Time // when timer fires; zero: it is not armed
 }
 
 type offer struct {

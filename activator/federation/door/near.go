@@ -19,12 +19,12 @@ const here = "here"
 type near struct {
 	spec      api.Function
 	instances map[api.InstanceID]api.InstanceStatus
-	loads     time.Duration
+	loads     time.Duration // the duration of the last start; 0: unknown
 	failed    *api.Error
 	sent      int // its requests at agents
 	asked     int // to take so many waiting requests
 	told      api.Demand
-	fresh     bool // demand that is not repeated expires
+	fresh     bool // send the demand again: one that is not repeated expires
 }
 
 // Near sets whether this machine has a function itself, which the activator calls local; empty: it has none. After another

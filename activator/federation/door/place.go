@@ -25,10 +25,10 @@ const (
 type placement struct {
 	spec     api.Function
 	selector selector
-	sent     map[string]*order // unanswered, or not offered yet
-	refused  map[string]*refusal
-	began    map[string]time.Time
-	took     map[string]time.Duration
+	sent     map[string]*order        // unanswered, or not offered yet
+	refused  map[string]*refusal      // by agent, like sent and began
+	began    map[string]time.Time     // when the manifest was sent
+	took     map[string]time.Duration // by cluster
 }
 
 type order struct {
@@ -85,7 +85,7 @@ func (f *Front) Unplace(name api.FunctionName) (was bool) {
 	return was
 }
 
-// came is for an agent that offers it. p may be nil.
+// came records that an agent offers the function. p may be nil.
 func (p *placement) came(s *session, state protocol.Function) {
 	if p == nil {
 		return

@@ -33,7 +33,7 @@ const (
 	// An agent that gives back so many requests in a row, over so long, has fewer slots than it reports.
 	mostGivenBack = 8
 	givenBackFor  = 3 * time.Second
-	// A rejected agent comes back every second.
+	// rejectedEvery limits the logging of a rejection: a rejected agent comes back every second.
 	rejectedEvery = time.Minute
 	maxAgents     = 64
 )
@@ -56,12 +56,12 @@ type session struct {
 	heard          time.Time
 	complete       time.Time // zero: it has not reported all functions
 	leaving        bool
-	way            time.Duration
-	wayTold        time.Duration
+	way            time.Duration // the round trip
+	wayTold        time.Duration // as told to the activator
 	doubles        uint64
 	accepts        protocol.Accepts
-	reported       int // bytes
-	denied         map[api.FunctionName]bool
+	reported       int                       // bytes of its agent's functions
+	denied         map[api.FunctionName]bool // functions that it may not serve
 	links          int
 	givenBack      int
 	givenBackSince time.Time

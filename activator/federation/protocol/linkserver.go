@@ -16,9 +16,9 @@ const (
 	maxDials   = 16 // at once
 	pauseFirst = 50 * time.Millisecond
 	pauseMost  = time.Second
-	// Another front door may have the address now.
+	// maxFailed failures in a row end the session if no connection is idle: another front door may have the address.
 	maxFailed = 10
-	// A request may be on its way.
+	// leaveIdle is the wait for the front door to close idle connections: a request may be on its way.
 	leaveIdle = time.Second
 )
 

@@ -19,10 +19,12 @@ const wait = 5 * time.Second
 // Pool is the front door's side of one session's links. It is safe for concurrent use.
 type Pool struct {
 	closed func(net.Conn)
-	long   *http.Transport // without Connection: close, with which net/http's server would close it while a body is sent
+	// long is for requests that are not simple, without Connection: close, with which net/http's server would close it while
+	// a body is sent.
+	long *http.Transport
 
-	mu      sync.Mutex // guards the fields below
-	idle    []*localhttp.Conn
+	mu      sync.Mutex        // guards the fields below
+	idle    []*localhttp.Conn // the most recently used last
 	retired bool
 	more    bell.Bell // a waiter rings again if there are more
 }

@@ -58,7 +58,7 @@ type Up struct {
 	Beat      uint64     `json:"beat,omitempty"`
 	// Leaving means that the agent accepts nothing new and finishes its requests.
 	Leaving bool          `json:"leaving,omitempty"`
-	Way     time.Duration `json:"way,omitempty"`
+	Way     time.Duration `json:"way,omitempty"` // the median round trip of the last beats
 	// Accepts is nil if unchanged, initially none.
 	Accepts *Accepts  `json:"accepts,omitempty"`
 	Applied []Applied `json:"applied,omitempty"`
@@ -186,7 +186,7 @@ type Down struct {
 	Welcome *Welcome     `json:"welcome,omitempty"` // in the first message only
 	Beat    uint64       `json:"beat,omitempty"`
 	Demand  []api.Demand `json:"demand,omitempty"`
-	// Apply is a function that the cluster is to have, or no longer needs.
+	// Apply is a function that the cluster is to have, or no longer needs. Orders are executed in the order of sending.
 	Apply   *Manifest `json:"apply,omitempty"`
 	Refused []Refusal `json:"refused,omitempty"`
 	// GoAway means that the front door ends: the agent finishes its requests.

@@ -19,8 +19,8 @@ type Body interface {
 type body struct {
 	s      *Store
 	keys   []string
-	starts []int64
-	at     int64
+	starts []int64 // of the pieces, then the end
+	at     int64   // the offset of the next Read
 	in     io.ReadCloser
 
 	mu     sync.Mutex // guards blocks

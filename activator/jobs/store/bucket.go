@@ -25,9 +25,9 @@ type Bucket struct {
 	prefix string
 	bucket *s3.Bucket
 
-	closing context.Context
+	closing context.Context // of all requests; ended by Close
 	close   context.CancelFunc
-	silent  atomic.Bool
+	silent  atomic.Bool // the service did not answer the last request
 	checked Gate
 }
 

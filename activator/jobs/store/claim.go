@@ -17,7 +17,7 @@ type Claim struct {
 	unsure  bool // a write of the record may have happened
 	ended   bool
 
-	pieces  int
+	pieces  int       // pieces, or answers, that this claim has begun
 	tails   [2][]byte // the last pieces, if they are this claim's
 	retried bool      // the last Record may have recorded results
 }

@@ -18,7 +18,7 @@ type File struct {
 	Created       time.Time
 	Expires       time.Time
 
-	Of     string
+	Of     string // the prefix of the pieces: the file's own id, or the batch's
 	Pieces []Piece
 }
 

@@ -15,7 +15,7 @@ var ordered = base32.HexEncoding.WithPadding(base32.NoPadding)
 
 // ids generates unguessable ids that grow with time. It is safe for concurrent use.
 type ids struct {
-	last atomic.Int64
+	last atomic.Int64 // the last time in an id, in nanoseconds
 }
 
 func (i *ids) next(prefix string) (string, time.Time) {

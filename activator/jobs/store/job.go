@@ -24,7 +24,7 @@ type Job struct {
 	// Caller is the creator, in the caller's format.
 	Caller   []byte
 	Created  time.Time
-	Deadline time.Time
+	Deadline time.Time // when it is given up
 	Status   string
 	Ended    time.Time
 	Expires  time.Time // zero: not ended
@@ -125,9 +125,9 @@ const (
 
 // Result is the result of a line.
 type Result struct {
-	Line      int
+	Line      int // from 0
 	OK        bool
-	Text      []byte
+	Text      []byte // its line of the output, or of the errors if not OK, with the newline
 	Tokens    Tokens
 	Abandoned bool
 }

@@ -210,7 +210,7 @@ func (s *Store) createResponse(r *Job, body []byte) error {
 	return err
 }
 
-// prolong ignores a thirtieth of the time: not every turn writes them all.
+// prolong keeps responses until a time. It ignores a thirtieth of it: not every turn writes them all.
 func (s *Store) prolong(owner string, ids []string, until time.Time) error {
 	var all errgroup.Group
 	all.SetLimit(abreast)

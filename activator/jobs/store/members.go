@@ -10,15 +10,15 @@ import (
 // concurrent use.
 type members struct {
 	objects     Objects
-	own         string
+	own         string // this process's name
 	lease, poll time.Duration
 	joined      Gate
 
-	mu     sync.Mutex // guards the fields below
-	beats  map[string]beat
-	looked time.Time // when beats was read
-	held   map[string]hold
-	seen   map[string]time.Time // when work without a holder was first seen
+	mu     sync.Mutex           // guards the fields below
+	beats  map[string]beat      // by name
+	looked time.Time            // when beats was read
+	held   map[string]hold      // this member's claims, by job
+	seen   map[string]time.Time // when work without a holder was first seen, by job
 }
 
 type hold struct {
@@ -28,7 +28,7 @@ type hold struct {
 
 type beat struct {
 	version string
-	since   time.Time
+	since   time.Time // when this version was first seen
 }
 
 // join must come before the first claim: a member without a beat is gone.

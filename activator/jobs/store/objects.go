@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Condition restricts a write.
+// Condition restricts a write; the zero value does not. A Version must be the present one.
 type Condition struct {
 	Absent  bool
 	Version string
@@ -34,7 +34,9 @@ type Objects interface {
 	Put(key string, body []byte, when Condition) (version string, err error)
 	// Get reads n bytes from an offset, or all if n is 0. Fewer bytes are an error.
 	Get(key string, from, n int64) (body []byte, version string, err error)
+	// The caller closes what Open returns.
 	Open(key string, from int64) (io.ReadCloser, error)
+	// List is sorted by key.
 	List(prefix string) ([]Entry, error)
 	// A missing object is no error.
 	Delete(key string) error

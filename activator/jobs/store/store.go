@@ -108,7 +108,7 @@ type Store struct {
 
 	mu       sync.Mutex // guards the fields below
 	surveyed time.Time
-	expiries map[string]expiry
+	expiries map[string]expiry // of files, by key
 }
 
 // Open fails if a bucket can't be used. If the service does not answer, it succeeds, and methods return [ErrUnavailable]

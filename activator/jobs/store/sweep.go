@@ -123,7 +123,8 @@ func (s *Store) expireFile(key string, e Entry, now time.Time) (bool, error) {
 	return true, s.dropFile(f.Owner, f)
 }
 
-// sweepOrphans deletes hints of this age, and others of a day. The newest beat tells the service's time.
+// sweepOrphans deletes objects that no record names: hints of this age, and others of a day. The newest beat tells the
+// service's time.
 func (s *Store) sweepOrphans(v *survey, age time.Duration) {
 	now := time.Time{}
 	for _, m := range v.members {
