@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endWait is in milliseconds.
-const endWait = 1000
+// endWait is in milliseconds: beside other work a killed process may take a second to end.
+const endWait = 5000
 
 // Held refers to a process that is no child of ours, and never to a later one with the same ID.
 type Held struct{ fd int }
@@ -31,7 +31,7 @@ func (h *Held) Kill() bool {
 	return true
 }
 
-// Ended reports whether the process has ended, or does so within a second.
+// Ended reports whether the process has ended, or does so within 5 s.
 func (h *Held) Ended() bool { return h.wait(endWait) }
 
 // Close releases the handle.
