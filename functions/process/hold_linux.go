@@ -22,7 +22,7 @@ func Hold(pid int) (*Held, error) {
 	return &Held{fd}, nil
 }
 
-// Kill kills the process and blocks for up to a second until it has ended. It reports whether the signal could be sent.
+// Kill kills the process and blocks for up to 5 s until it has ended. It reports whether the signal could be sent.
 func (h *Held) Kill() bool {
 	if unix.PidfdSendSignal(h.fd, syscall.SIGKILL, nil, 0) != nil {
 		return false
