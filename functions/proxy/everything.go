@@ -170,12 +170,13 @@ func (w withoutQueue) WriteHeader(status int) {
 func (w withoutQueue) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (x *exchange) everything(ctx context.Context, base string) {
-	if x.r.ProtoMajor == 1 && x.r.Header.Get("Upgrade") == "" {
+	bounded := x.r.Header.Get("Upgrade") == ""
+	if x.r.ProtoMajor == 1 && bounded {
 		var ended func()
 		ctx, ended = x.Proxy.everything.outlive(ctx)
 		defer ended()
 	}
-	if timeout := x.cfg.Timeout; timeout > 0 && x.r.Header.Get("Upgrade") == "" {
+	if timeout := x.cfg.Timeout; timeout > 0 && bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, x.began.Add(timeout))
 		defer cancel()
@@ -184,6 +185,7 @@ func (x *exchange) everything(ctx context.Context, base string) {
 		ctx = context.WithValue(ctx, overHTTP2{}, true)
 	}
 	out := http.NewResponseController(x.w)
+	_ = out.EnableFullDuplex()           // else the server takes the rest of the body once the answer begins (golang/go#40747)
 	_ = out.SetReadDeadline(time.Time{}) // a body may stream for any time; a writer without deadlines needs none
 	target := &url.URL{Scheme: "http", Host: strings.TrimPrefix(base, "http://")}
 	through := httputil.ReverseProxy{
@@ -228,7 +230,8 @@ func (x *exchange) everything(ctx context.Context, base string) {
 				panic(cut)
 			}
 			x.outcome.Code, x.outcome.abort = api.CodeStreamCut, true
-			if late := api.AsError(ctx.Err()); ctx.Err() != nil && late.Code == api.CodeRequestTimeout && x.w.Header().Get("Content-Length") == "" {
+			if err := ctx.Err(); errors.Is(err, context.DeadlineExceeded) && x.w.Header().Get("Content-Length") == "" {
+				late := api.AsError(err)
 				x.outcome.Code, x.outcome.abort = late.Code, false
 				x.write([]byte(late.Message)) // as in Knative and in activators, whose time is up at the same moment
 			}

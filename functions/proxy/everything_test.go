@@ -396,3 +396,37 @@ func TestQuietTurn(t *testing.T) {
 		}
 	}
 }
+
+// A container may answer before it has read the body: the rest of it still comes.
+func TestAnswerBeforeTheBodysEnd(t *testing.T) {
+	b := set(t, func(w http.ResponseWriter, r *http.Request) {
+		out := http.NewResponseController(w)
+		_ = out.EnableFullDuplex()
+		_ = out.Flush()
+		for lines := bufio.NewReader(r.Body); ; {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(w, line)
+			_ = out.Flush()
+		}
+	}, everything)
+	body, feed := io.Pipe()
+	defer feed.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, b.URL+"/chat", body)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer := bufio.NewReader(resp.Body)
+	for _, line := range []string{"first\n", "second\n"} {
+		_, _ = io.WriteString(feed, line)
+		if got, err := answer.ReadString('\n'); got != line {
+			t.Fatalf("got %q (%v), want %q", got, err, line)
+		}
+	}
+}

@@ -403,11 +403,26 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
+// A container that cuts its answer has its client's connection cut, and the outcome says so.
+func TestContainerCutsItsAnswer(t *testing.T) {
+	b := set(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "half")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}, everything)
+	if resp, body, err := b.post(t, "/cut", "{}"); err == nil {
+		t.Errorf("got %v %q, whole", resp, body)
+	}
+	if o := b.wantIdle(t); o.Code != api.CodeStreamCut || o.Status != http.StatusOK {
+		t.Errorf("outcome %+v, want 200 with %s", o, api.CodeStreamCut)
+	}
+}
+
 func TestTimeout(t *testing.T) {
 	b := set(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
-	}, func(c *proxy.Config) { c.Timeout, c.Everything = 20*time.Millisecond, true })
+	}, func(c *proxy.Config) { c.Timeout, c.Everything = 300*time.Millisecond, true })
 	if resp, body, err := b.post(t, "/slow", "{}"); err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(body, "time limit") {
 		t.Errorf("a container's answer that has begun: %v %s (%v); want 200, ending with the reason", resp, body, err)
 	}
@@ -421,7 +436,7 @@ func TestTimeout(t *testing.T) {
 				w.(http.Flusher).Flush()
 			}
 			<-r.Context().Done()
-		}, func(c *proxy.Config) { c.Timeout = 20 * time.Millisecond })
+		}, func(c *proxy.Config) { c.Timeout = 300 * time.Millisecond })
 		resp, body, err := b.post(t, "/v1/completions", "{}")
 		if err != nil {
 			t.Fatal(err)
