@@ -211,7 +211,7 @@ func (x *exchange) mediaForm(r *multipart.Reader) error {
 			return nil
 		}
 		if err == nil && (part.FormName() == "" || len(part.Header["Content-Disposition"]) > 1) {
-			err = errors.New("a part has not one Content-Disposition of form-data with a name")
+			err = errors.New("each part needs one Content-Disposition: form-data, with a name")
 		}
 		var text []byte
 		if err == nil && part.FileName() == "" {

@@ -93,7 +93,7 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	probe := strings.HasPrefix(r.Header.Get("User-Agent"), "kube-probe/") || r.Header.Get("K-Network-Probe") != ""
-	delete(r.Header, control.HeaderWait) // a request that may be thrown away and sent again is none for a container
+	delete(r.Header, control.HeaderWait) // a container must not do work whose answer may be thrown away
 	place, refused, err := x.enter(probe, x.readKnown)
 	if probe && refused != nil {
 		AnswersProbe(w, r) // 200 to others, without content

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Bounds in bytes of what is buffered: a line of a stream, and an answer that is none.
+// Bounds of buffers in bytes: a line of a stream, and an answer that is not streamed.
 const (
 	maxLine   = 16 << 20
 	maxAnswer = 64 << 20
