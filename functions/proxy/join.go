@@ -70,6 +70,9 @@ func (w *whole) add(chunk *whole) {
 		w.Usage = chunk.Usage
 	}
 	for _, c := range chunk.Choices {
+		if c == nil { // null
+			continue
+		}
 		for len(w.Choices) <= c.Index && c.Index < maxChoices {
 			w.Choices = append(w.Choices, &choice{Index: len(w.Choices)})
 		}

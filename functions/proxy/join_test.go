@@ -75,6 +75,10 @@ func TestJoined(t *testing.T) {
 			status: 200, first: true,
 			want: `{"id":"cmpl-1","object":"text_completion","created":7,"model":"m","choices":[{"text":"ab","index":0,"finish_reason":"length"}],` + usage + "}\n",
 		},
+		"a choice that is null": {
+			stream: "data: " + head + "null]}\n\n" + delta(`{"role":"assistant","content":"x"}`) + end,
+			status: 200, want: whole(`{"role":"assistant","content":"x"}`, "stop", ""), first: true,
+		},
 		"an error": {
 			stream: delta(`{"role":"assistant","content":"a"}`) + `data: {"error":{"message":"out of memory","type":"api_error"}}` + "\n\n",
 			status: 500, want: "error", first: true,
