@@ -23,8 +23,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 	networkingfake "knative.dev/networking/pkg/client/clientset/versioned/fake"
@@ -90,10 +92,40 @@ func newCluster(t *testing.T, replicas int32, annotations map[string]string) *cl
 	c := &cluster{t: t, functions: map[api.FunctionName]api.Function{}, instances: map[string]http.Handler{},
 		kube: kubefake.NewClientset(), serving: servingfake.NewSimpleClientset(), network: networkingfake.NewSimpleClientset()}
 	c.kube.PrependReactor("patch", "deployments", c.scale)
+	c.kube.PrependWatchReactor("pods", c.watchPods)
 	c.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", Labels: map[string]string{config.GPUMakers[0].Count: "2", labelGPUMemory: "1024"}},
 		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("8Gi")}}})
 	c.revision(replicas, annotations)
 	return c
+}
+
+// watchPods filters by label, as the API server does and the fake does not: else two informers would tell of one pod.
+func (c *cluster) watchPods(action kubetesting.Action) (bool, apiwatch.Interface, error) {
+	w, err := c.kube.Tracker().Watch(action.GetResource(), action.GetNamespace(), action.(kubetesting.WatchActionImpl).ListOptions)
+	if err != nil {
+		return true, nil, err
+	}
+	selects, chosen := action.(kubetesting.WatchActionImpl).WatchRestrictions.Labels, make(chan apiwatch.Event)
+	out := apiwatch.NewProxyWatcher(chosen)
+	go func() { // ends with the watch
+		defer w.Stop()
+		for {
+			select {
+			case e := <-w.ResultChan():
+				if o, is := e.Object.(*corev1.Pod); is && !selects.Matches(labels.Set(o.Labels)) {
+					continue
+				}
+				select {
+				case chosen <- e:
+				case <-out.StopChan():
+					return
+				}
+			case <-out.StopChan():
+				return
+			}
+		}
+	}()
+	return true, out, nil
 }
 
 func (c *cluster) add(objects ...runtime.Object) {
