@@ -70,15 +70,13 @@ func (w *whole) add(chunk *whole) {
 		w.Usage = chunk.Usage
 	}
 	for _, c := range chunk.Choices {
-		if c == nil { // null
+		if c == nil || c.Index < 0 || c.Index >= maxChoices {
 			continue
 		}
-		for len(w.Choices) <= c.Index && c.Index < maxChoices {
+		for len(w.Choices) <= c.Index {
 			w.Choices = append(w.Choices, &choice{Index: len(w.Choices)})
 		}
-		if c.Index >= 0 && c.Index < len(w.Choices) {
-			w.Choices[c.Index].add(c)
-		}
+		w.Choices[c.Index].add(c)
 	}
 }
 

@@ -216,12 +216,10 @@ const openWarning = "whoever can reach this address can use the models; let clie
 // program returns how to type this program's name.
 func program() string {
 	name := filepath.Base(os.Args[0])
-	if path, err := exec.LookPath(name); err == nil {
-		found, err1 := os.Stat(path)
-		self, err2 := os.Stat(os.Args[0])
-		if err1 == nil && err2 == nil && os.SameFile(found, self) {
-			return name
-		}
+	path, _ := exec.LookPath(name)
+	found, _ := os.Stat(path)
+	if self, _ := os.Stat(os.Args[0]); os.SameFile(found, self) { // not of a file that is missing
+		return name
 	}
 	return os.Args[0]
 }

@@ -170,7 +170,8 @@ func decodeBody(w http.ResponseWriter, r *http.Request, to any, what string) boo
 func (s *server) removeFunction(w http.ResponseWriter, r *http.Request) {
 	s.applying.Lock() // a change of its adapters would declare it again
 	defer s.applying.Unlock()
-	api.Answer(w, admin.Declared{Function: s.named(r), Result: "removed"}, s.remove(r.Context(), s.named(r)))
+	name := s.named(r)
+	api.Answer(w, admin.Declared{Function: name, Result: "removed"}, s.remove(r.Context(), name))
 }
 
 func (s *server) named(r *http.Request) api.FunctionName {
