@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/creack/pty"
@@ -98,24 +99,28 @@ func TestWait(t *testing.T) {
 
 // TestWaitBar: it goes on while the server says nothing, until it is cleared.
 func TestWaitBar(t *testing.T) {
-	var out bytes.Buffer // below b.mu
-	b := newWaitBar(&out)
-	drawn := func() int {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return strings.Count(out.String(), "m: loading")
-	}
-	b.clear() // nothing is there
-	b.says("m", wait{stage: "loading", waited: time.Second, expected: time.Minute}, time.Now())
-	for drawn() < 4 {
-		time.Sleep(time.Millisecond)
-	}
-	b.clear()
-	n := drawn()
-	time.Sleep(200 * time.Millisecond)
-	if got := drawn(); got != n {
-		t.Errorf("it is drawn %d times after it was cleared", got-n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer // below b.mu
+		b := newWaitBar(&out)
+		drawn := func() int {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return strings.Count(out.String(), "m: loading")
+		}
+		b.clear() // nothing is there
+		b.says("m", wait{stage: "loading", waited: time.Second, expected: time.Minute}, time.Now())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		n := drawn()
+		if n < 4 {
+			t.Errorf("it is drawn %d times in a second", n)
+		}
+		b.clear()
+		time.Sleep(time.Minute)
+		if got := drawn(); got != n {
+			t.Errorf("it is drawn %d times after it was cleared", got-n)
+		}
+	})
 }
 
 // TestHistory: lines are kept for the next program, also where two run at once, within bounds and readable by nobody else.
