@@ -51,8 +51,8 @@ func newConn(put func(*Conn) bool, host string, nc io.ReadWriteCloser) *Conn {
 // Close closes the connection.
 func (c *Conn) Close() { _ = c.net.Close() }
 
-// lastWord is how long a server may take to report the usage of a request that was left.
-const lastWord = time.Second
+// lastWord is how long a server may take to report the usage of a request that was left. A busy machine took more than a second.
+const lastWord = 5 * time.Second
 
 // leave ends the request. The server may still answer if it was asked for the usage.
 func (c *Conn) leave(r *http.Request) {
