@@ -89,9 +89,9 @@ func (c *Conn) exchange(r *http.Request, out message, charge func(int64) error) 
 	b := &body{conn: c, ctx: ctx, stop: stop, in: resp.Body, keep: !resp.Close && !r.Close && (c.proven || resp.StatusCode < http.StatusBadRequest)}
 	if resp.Body == http.NoBody {
 		b.end(complete)
-		return resp, false, nil
+	} else {
+		resp.Body = b
 	}
-	resp.Body = b
 	return resp, false, nil
 }
 
