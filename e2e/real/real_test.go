@@ -104,6 +104,7 @@ func start(t *testing.T, dir, manifests string, env ...string) *up {
 	defer logs.Close()
 	cmd := exec.Command(filepath.Join(bin, "rouse"), "up", "--listen", "127.0.0.1:0", "--no-gpu", "--log-format", "json", "-f", file)
 	cmd.Env = append(append(u.env(), "PATH="+filepath.Join(dir, "venv/bin")+":"+os.Getenv("PATH")), env...)
+	cmd.Dir = runtime // programs in Python look for modules in their folder, and here is one called vllm
 	cmd.Stdout, cmd.Stderr = logs, logs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
