@@ -45,8 +45,7 @@ var rayReserved = because(
 func newRayServe(cfg Config, c *client) (Runtime, error) {
 	r := &rayServe{folder: "."} // Serve's default
 	spec := &cfg.Spec
-	for _, folder := range ValuesOf(spec.Args, "--app-dir", "-d") {
-		r.folder = folder
+	for _, r.folder = range ValuesOf(spec.Args, "--app-dir", "-d") { // the last one counts
 	}
 	if len(spec.Args) > 2 || len(spec.Args) > 0 && r.folder == "." {
 		return nil, errors.New("its only option is --app-dir: write the others into a configuration file, and set the model's reference to the file's path")
