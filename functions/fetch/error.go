@@ -24,9 +24,6 @@ func (e *Error) Error() string { return "fetch " + e.Ref + ": " + e.Err.Error() 
 func (e *Error) Unwrap() error { return e.Err }
 
 // Permanent reports whether another attempt fails the same way.
-func (e *Error) Permanent() bool { return Permanent(e.Err) }
-
-// Permanent reports whether another attempt fails the same way.
 func Permanent(err error) bool {
 	var p interface{ Permanent() bool }
 	return errors.As(err, &p) && p.Permanent()

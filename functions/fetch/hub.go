@@ -106,7 +106,11 @@ var nextPage = lazyregexp.New(`<([^>]+)>; *rel="next"`)
 
 func (h *hub) tree(ctx context.Context, address string) ([]file, error) {
 	var all []file
+	seen := pages{}
 	for address != "" {
+		if err := seen.add(address); err != nil {
+			return nil, err
+		}
 		var page []hubEntry
 		next := ""
 		err := h.c.do(ctx, h.hint, h.get(address), func(header http.Header, body []byte) error {

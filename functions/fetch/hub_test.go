@@ -345,6 +345,29 @@ func TestHubThatLies(t *testing.T) {
 	}
 }
 
+// TestHubListing: a hub may list a repository without end, on pages without files.
+func TestHubListing(t *testing.T) {
+	for name, pages := range map[string]int{"the same page": 1, "two pages in turn": 2, "new pages": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			h := newHub(t)
+			h.plain = true
+			h.origin.answer(func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.Contains(r.URL.Path, "/tree/") {
+					return h.serve(w, r)
+				}
+				var n int
+				_, _ = fmt.Sscan(r.URL.Query().Get("cursor"), &n)
+				w.Header().Set("Link", fmt.Sprintf(`<%s%s?cursor=%d>; rel="next"`, h.URL, r.URL.Path, (n+1)%pages))
+				_, _ = w.Write([]byte("[]"))
+				return true
+			})
+			if err := refused(t, open(t, h.config(t)), "hf://org/name", "the listing does not end"); !fetch.Permanent(err) {
+				t.Errorf("%v is not permanent", err)
+			}
+		})
+	}
+}
+
 func TestHubMoves(t *testing.T) {
 	h := newHub(t)
 	c := open(t, h.config(t))

@@ -93,9 +93,14 @@ func (b *bucket) list(ctx context.Context) (*plan, error) {
 	var files []file
 	var revision strings.Builder
 	query := url.Values{"list-type": {"2"}, "prefix": {prefix}}
+	seen := pages{}
 	for {
+		if err := seen.add(query.Get("continuation-token")); err != nil {
+			return nil, err
+		}
 		var l s3.Listing
 		err := b.ask(ctx, http.MethodGet, "", query, func(resp *http.Response) error {
+			l = s3.Listing{} // an attempt before this one may have filled it
 			if err := xml.NewDecoder(http.MaxBytesReader(nil, resp.Body, maxAnswer)).Decode(&l); err != nil {
 				return fmt.Errorf("the listing of the bucket makes no sense: %w", err)
 			}

@@ -247,3 +247,27 @@ func TestKeysThatLeaveTheFolder(t *testing.T) {
 		}
 	}
 }
+
+// TestBucketListing: a server may cut an answer, or list a bucket without end.
+func TestBucketListing(t *testing.T) {
+	s := newStore(t)
+	cut := true
+	s.origin.answer(func(w http.ResponseWriter, r *http.Request) bool {
+		if cut && r.URL.Query().Has("list-type") {
+			cut = false
+			_, _ = w.Write([]byte("<ListBucketResult><Contents><Key>llama/config.json</Key><Size>1</Size></Contents>"))
+			return true
+		}
+		return s.serve(w, r)
+	})
+	if got, want := names(t, fetched(t, open(t, s.config(t)), "s3://models/llama/").Path), []string{"a b+c/ü&?.json", "config.json", "model.safetensors"}; !slices.Equal(got, want) {
+		t.Errorf("after an answer that was cut there is %q, want %q", got, want)
+	}
+	s.origin.answer(func(w http.ResponseWriter, r *http.Request) bool {
+		_, _ = w.Write([]byte("<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>same</NextContinuationToken></ListBucketResult>"))
+		return true
+	})
+	if err := refused(t, open(t, s.config(t)), "s3://models/llama/", "the listing does not end"); !fetch.Permanent(err) {
+		t.Errorf("%v is not permanent", err)
+	}
+}

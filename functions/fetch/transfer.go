@@ -150,7 +150,7 @@ func (f *fetching) take(p *part, file file, body io.Reader) error {
 }
 
 func cause(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
@@ -255,6 +255,20 @@ func (c *Cache) retry(ctx context.Context, try func() error) error {
 	}
 }
 
+// pages are those of one listing, by address or token.
+type pages map[string]bool
+
+const maxPages = 10_000
+
+// add refuses a listing that returns to a page, or has too many.
+func (p pages) add(id string) error {
+	if p[id] || len(p) == maxPages {
+		return permanentf("the listing does not end: it returns to a page, or has more than %d pages", maxPages)
+	}
+	p[id] = true
+	return nil
+}
+
 // do passes whole 2xx answers to read.
 func (c *Cache) do(ctx context.Context, h hint, get func(context.Context) (*http.Request, error), read func(http.Header, []byte) error) error {
 	return c.retry(ctx, func() error {
@@ -296,10 +310,7 @@ func (c *Cache) exchange(ctx context.Context, client *http.Client, get func(cont
 		return cause(ctx, transportError(err))
 	}
 	defer resp.Body.Close()
-	if err := read(resp); err != nil {
-		return cause(ctx, err)
-	}
-	return nil
+	return cause(ctx, read(resp))
 }
 
 func statusOf(resp *http.Response, h hint) error {
@@ -313,7 +324,7 @@ func statusOf(resp *http.Response, h hint) error {
 	return e
 }
 
-func decode[T any](v *T) func(http.Header, []byte) error {
+func decode(v any) func(http.Header, []byte) error {
 	return func(_ http.Header, body []byte) error { return json.Unmarshal(body, v) }
 }
 

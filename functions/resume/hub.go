@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
@@ -64,15 +65,7 @@ func snapshot(known Model) string {
 
 // option returns the last value, in either spelling.
 func option(args []string, name string) (last string) {
-	for i, arg := range args {
-		key, value, given := strings.Cut(arg, "=")
-		if strings.ReplaceAll(key, "_", "-") != name {
-			continue
-		}
-		if !given && i+1 < len(args) {
-			value = args[i+1]
-		}
-		last = value
+	for _, last = range runtime.ValuesOf(args, name) { // the last one counts
 	}
 	return last
 }

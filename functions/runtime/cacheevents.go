@@ -19,8 +19,7 @@ func (p publisher) CacheEvents() string { return p.endpoint }
 // prompts. A given endpoint stays. With ranks nothing is published: several servers would share the socket.
 func publish(args []string, dir string, ranks bool) (publisher, []string, error) {
 	at, text := -1, ""
-	for k, value := range ValuesOf(args, cacheEvents) {
-		at, text = k, value
+	for at, text = range ValuesOf(args, cacheEvents) { // the last one counts
 	}
 	if at < 0 {
 		return publisher{}, args, nil

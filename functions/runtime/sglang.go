@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ func newSGLang(cfg Config, c *client) (Runtime, error) {
 		r.secret = &keyFile{path: filepath.Join(cfg.Dir, "sglang.yaml"), option: "api-key"}
 		c.http = &http.Client{Transport: WithKey(cfg.Transport, r)}
 	}
-	r.server = newServer(cfg, c, spec.Endpoint != "", "python3", "-m", "sglang.launch_server")
+	r.server = newServer(cfg, c, spec.Endpoint != "")
 	if spec.Endpoint == "" {
 		r.set(r.clients[0]) // its only name
 	} else {
@@ -194,29 +195,26 @@ func (r *sglang) serverInfo(ctx context.Context, e api.Endpoint, info any) error
 // noteWeights finds out whether a wake restores the weights.
 func (r *sglang) noteWeights(ctx context.Context, e api.Endpoint) error {
 	var info struct {
-		Saver  *bool  `json:"enable_memory_saver"`
-		Backup *bool  `json:"enable_weights_cpu_backup"`
-		Model  string `json:"model_path"`
+		Saver *bool  `json:"enable_memory_saver"`
+		Kept  bool   `json:"enable_weights_cpu_backup"`
+		Model string `json:"model_path"`
 	}
+	info.Kept = r.cfg.Spec.Endpoint == "" // of older servers, which do not say it
 	err := r.serverInfo(ctx, e, &info)
 	if Missing(err) {
 		err, info.Model = nil, r.cfg.Spec.Model
 	}
-	kept := r.cfg.Spec.Endpoint == ""
-	if info.Backup != nil {
-		kept = *info.Backup
-	}
 	switch {
 	case err != nil:
 		return err
-	case !kept && info.Model == "":
+	case !info.Kept && info.Model == "":
 		return errors.New("the server was started without --enable-weights-cpu-backup, and does not say where its weights are: start it with that")
 	case info.Saver != nil && !*info.Saver:
 		return errors.New("the server was started without --enable-memory-saver: start it with that and --enable-weights-cpu-backup")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.weights = info.Model; kept {
+	if r.weights = info.Model; info.Kept {
 		r.weights = ""
 	}
 	return nil
@@ -237,17 +235,15 @@ func (r *sglang) Wake(ctx context.Context, e api.Endpoint, _ api.Level, serves f
 	return shown(ctx, e, r.Canary, serves)
 }
 
-// loadWeights also discards what the undefined weights computed.
+// loadWeights also discards what the undefined weights computed. SGLang keeps the revision that it was started with.
 func (r *sglang) loadWeights(ctx context.Context, e api.Endpoint, path string) error {
 	name, _ := hub(path)
 	var answer outcome
-	if err := r.client.ask(ctx, http.MethodPost, e, "/update_weights_from_disk", map[string]string{"model_path": name}, &answer); err != nil {
+	err := r.client.ask(ctx, http.MethodPost, e, "/update_weights_from_disk", map[string]string{"model_path": name}, &answer)
+	if err = cmp.Or(err, answer.err()); err != nil {
 		return fmt.Errorf("load the weights again: %w", err)
 	}
-	if err := answer.err(); err != nil {
-		return fmt.Errorf("load the weights again: %w", err)
-	}
-	_, err := r.client.call(ctx, http.MethodPost, e, "/flush_cache", nil)
+	_, err = r.client.call(ctx, http.MethodPost, e, "/flush_cache", nil)
 	return err
 }
 
@@ -303,10 +299,7 @@ func (r *sglang) changeAdapter(ctx context.Context, e api.Endpoint, path string,
 	if noRoute(err) {
 		return fmt.Errorf("start SGLang with --enable-lora: %w: %w", errors.ErrUnsupported, err)
 	}
-	if err != nil {
-		return err
-	}
-	return answer.err()
+	return cmp.Or(err, answer.err())
 }
 
 func (r *sglang) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
