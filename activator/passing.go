@@ -111,6 +111,8 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 				return &forward.Failure{Code: code, Err: api.Errorf(http.StatusServiceUnavailable, code, "the instance refused the request: %s", code)}
 			}
 			c.reply.timing.First, c.reply.answered, c.reply.instance = time.Since(sent), resp.StatusCode, s.Instance
+			c.want.Sent(sent, time.Now())
+			c.want.FirstByte()
 			c.reply.limits.Describe(resp.Header)
 			for name := range resp.Header {
 				if control.Reserved(name) {
