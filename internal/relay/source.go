@@ -161,6 +161,15 @@ func CopyHeader(to, from http.Header) {
 	localhttp.DropNamed(to, from["Connection"])
 }
 
+// CopyForwarded copies the headers in which proxies name their client, which [httputil.ReverseProxy] leaves out.
+func CopyForwarded(to, from http.Header) {
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if v := from[name]; v != nil {
+			to[name] = v
+		}
+	}
+}
+
 // Unreachable reports whether a transport's error means that no server has seen the request.
 func Unreachable(err error) bool {
 	var dial *net.OpError
