@@ -43,7 +43,6 @@ var (
 	usageNames     = bytes.Fields([]byte(`"usage" "meta_info"`)) // the second is in SGLang's own API
 	ownNames       = bytes.Fields([]byte(`"tokens_predicted" "timings"`))
 	listNames      = append(usageNames, ownNames[1])
-	startName      = []byte(`"message_start"`)
 	doneName       = []byte(`"done"`)
 	millisName     = []byte(`"predicted_ms"`)
 	nanosName      = []byte(`"eval_duration"`)
@@ -305,7 +304,7 @@ func (m *Usage) Read(p []byte) {
 	if m.Reported {
 		return
 	}
-	starts := m.Style == api.StreamMessages && bytes.Equal(eventType(whole), startName) // nothing is generated yet, whatever number it has
+	starts := m.Style == api.StreamMessages && string(eventType(whole)) == `"message_start"` // nothing is generated yet, whatever number it has
 	prompt, generated := number(p, promptNames, -1), number(p, generatedNames, -1)
 	if fresh := number(p, freshNames, -1); prompt < 0 && fresh >= 0 {
 		prompt = fresh + number(p, cachedNames, 0)
