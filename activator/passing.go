@@ -89,11 +89,7 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 	through := httputil.ReverseProxy{FlushInterval: -1, Transport: c.a.streams.http1,
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL.Scheme, pr.Out.URL.Host = s.Base.Scheme, s.Base.Host
-			for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
-				if v := pr.In.Header[name]; v != nil {
-					pr.Out.Header[name] = v
-				}
-			}
+			relay.CopyForwarded(pr.Out.Header, pr.In.Header)
 			for name := range pr.Out.Header {
 				if control.Reserved(name) {
 					delete(pr.Out.Header, name)
@@ -110,32 +106,7 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 			if code := resp.Header.Get(control.HeaderRefused); code != "" && resp.StatusCode >= http.StatusInternalServerError {
 				return &forward.Failure{Code: code, Err: api.Errorf(http.StatusServiceUnavailable, code, "the instance refused the request: %s", code)}
 			}
-			c.reply.timing.First, c.reply.answered, c.reply.instance = time.Since(sent), resp.StatusCode, s.Instance
-			c.want.Sent(sent, time.Now())
-			c.want.FirstByte()
-			c.reply.limits.Describe(resp.Header)
-			for name := range resp.Header {
-				if control.Reserved(name) {
-					delete(resp.Header, name)
-				}
-			}
-			resp.Header.Set(headerTiming, c.reply.timing.String())
-			resp.Header.Set(headerInstance, string(s.Instance))
-			if both, is := resp.Body.(io.ReadWriteCloser); is && resp.StatusCode == http.StatusSwitchingProtocols {
-				up := newUpgraded(both, &c.reply.unread, cmp.Or(s.Spec.IdleTimeout, math.MaxInt64), func(idle time.Duration) { c.tooLate(idle, pausedTooLong) })
-				up.first = first
-				if !isPlain(c.f) {
-					up.countUsage()
-				}
-				c.sent.upgraded.Store(up)
-				resp.Body = up
-				if offered := c.req.in.Header.Get(headerProtocols); offered != "" && !isPlain(c.f) && resp.Header.Get(headerProtocols) == "" {
-					first, _, _ := strings.Cut(offered, ",") // browsers refuse an answer that chooses none
-					resp.Header.Set(headerProtocols, first)
-				}
-			} else {
-				first.stop()
-			}
+			c.begins(resp, s, sent, first)
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, e error) { err = e },
@@ -167,6 +138,36 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 		failed = forward.Unanswered(err)
 	}
 	return untouched.Load() && !failed.Given, false, failed
+}
+
+// begins takes in the header of an instance's answer.
+func (c *call) begins(resp *http.Response, s *queue.Slot, sent time.Time, first timeout) {
+	c.reply.timing.First, c.reply.answered, c.reply.instance = time.Since(sent), resp.StatusCode, s.Instance
+	c.want.Sent(sent, time.Now())
+	c.want.FirstByte()
+	c.reply.limits.Describe(resp.Header)
+	for name := range resp.Header {
+		if control.Reserved(name) {
+			delete(resp.Header, name)
+		}
+	}
+	resp.Header.Set(headerTiming, c.reply.timing.String())
+	resp.Header.Set(headerInstance, string(s.Instance))
+	if both, is := resp.Body.(io.ReadWriteCloser); is && resp.StatusCode == http.StatusSwitchingProtocols {
+		up := newUpgraded(both, &c.reply.unread, cmp.Or(s.Spec.IdleTimeout, math.MaxInt64), func(idle time.Duration) { c.tooLate(idle, pausedTooLong) })
+		up.first = first
+		if !isPlain(c.f) {
+			up.countUsage()
+		}
+		c.sent.upgraded.Store(up)
+		resp.Body = up
+		if offered := c.req.in.Header.Get(headerProtocols); offered != "" && !isPlain(c.f) && resp.Header.Get(headerProtocols) == "" {
+			first, _, _ := strings.Cut(offered, ",") // browsers refuse an answer that chooses none
+			resp.Header.Set(headerProtocols, first)
+		}
+	} else {
+		first.stop()
+	}
 }
 
 type passing struct {
