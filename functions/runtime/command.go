@@ -47,7 +47,7 @@ func (r *command) Launch(model string) (Launch, error) {
 	var err error
 	if strings.Contains(strings.Join(slices.Concat(spec.Command, spec.Args, spec.Env), "\n"), socketWord) {
 		word = socketWord
-		e, at, err = r.socket("server")
+		e, at, err = r.cfg.socket("server")
 	} else {
 		word = portWord
 		e, at, err = loopback(r.cfg.Port)

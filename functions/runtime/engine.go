@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,13 +29,11 @@ func newEngine(cfg Config, c *client) (Runtime, error) {
 	switch {
 	case cfg.Engine == "":
 		return nil, errors.New("no program to run it; set the engine's binary")
-	case cfg.Dir == "":
-		return nil, errors.New("no folder for its socket")
 	case cfg.Spec.Model == "":
 		return nil, errors.New("no model; set the model's reference, such as pico or a path to a GGUF file")
 	}
-	if err := api.CheckEndpoint(socketIn(cfg.Dir)); err != nil {
-		return nil, fmt.Errorf("choose a folder with a shorter path: %w", err)
+	if _, _, err := cfg.socketPath("engine"); err != nil {
+		return nil, err
 	}
 	r := &engine{cfg: cfg, client: c}
 	if most := r.most(); most > 0 {
@@ -74,10 +70,6 @@ func (r *engine) room() int {
 	}
 }
 
-func socketIn(dir string) api.Endpoint {
-	return api.Endpoint("unix:" + filepath.Join(dir, "engine.sock"))
-}
-
 // Failure only changes the shape: the engine's errors are ours.
 func (r *engine) Failure(path string, status int, body []byte) []byte {
 	if isMessages(path) {
@@ -91,10 +83,9 @@ func (r *engine) Traits() Traits {
 }
 
 func (r *engine) Launch(model string) (Launch, error) {
-	e := socketIn(r.cfg.Dir)
-	path, _ := e.Socket()
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return Launch{}, fmt.Errorf("launch the engine: remove the old socket: %w", err)
+	e, _, err := r.cfg.socket("engine")
+	if err != nil {
+		return Launch{}, err
 	}
 	args := []string{"engine", "serve", "--model", model, "--listen", string(e)}
 	for _, name := range clientNames(r.cfg) {

@@ -40,7 +40,7 @@ var llamaCppReserved = because(
 )
 
 func newLlamaCpp(cfg Config, c *client) (Runtime, error) {
-	return &llamaCpp{server: newServer(cfg, c, cfg.Spec.Endpoint != "", "llama-server")}, nil
+	return &llamaCpp{server: newServer(cfg, c, cfg.Spec.Endpoint != "")}, nil
 }
 
 func (r *llamaCpp) Traits() Traits { return Traits{Reuses: true} }
@@ -50,7 +50,7 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 	if l, attached := r.attached(); attached {
 		return l, nil
 	}
-	e, path, err := r.socket("llama")
+	e, path, err := r.cfg.socket("llama")
 	if err != nil {
 		return Launch{}, err
 	}

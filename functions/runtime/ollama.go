@@ -54,7 +54,7 @@ func newOllama(cfg Config, c *client) (Runtime, error) {
 		return nil, err
 	}
 	r := &ollama{
-		server: newServer(cfg, c, false, "ollama", "serve"),
+		server: newServer(cfg, c, false),
 		maker:  maker{client: c},
 	}
 	r.origin.name = r.expectedName()

@@ -53,7 +53,7 @@ func newRayServe(cfg Config, c *client) (Runtime, error) {
 	if spec.Args = nil; len(spec.Command) > 0 && filepath.Base(spec.Command[0]) == "serve" {
 		spec.Command = []string{filepath.Join(filepath.Dir(spec.Command[0]), "ray")}
 	}
-	r.server = newServer(cfg, c, true, "ray")
+	r.server = newServer(cfg, c, true)
 	return r, nil
 }
 
@@ -79,7 +79,7 @@ func (r *rayServe) prepare(model string) (l Launch, err error) {
 	env := slices.Concat(r.cfg.Env, r.cfg.Spec.Env)
 	address, simple := process.Variable(env, "RAY_ADDRESS"), len(list) == 1 && len(settings) == 0
 	a := rayApplications{settings: settings, declared: map[string]any{}}
-	name, head := r.cfg.Instance, server{cfg: r.cfg, program: r.program}
+	name, head := r.cfg.Instance, server{cfg: r.cfg}
 	switch {
 	case address != "" && !simple: // 1.
 		return l, unusable(fmt.Errorf("configuration %s: the Ray of RAY_ADDRESS is for others too: leave one application in the file and nothing else, or RAY_ADDRESS out", model))

@@ -173,20 +173,29 @@ var kinds = map[string]struct {
 	lacks string
 	// options name a model too.
 	options []string
+	command string // up to the options
 	adapter func(Config, *client) (Runtime, error)
 }{
-	api.RuntimeEngine: {engineReserved, "", nil, newEngine},
-	api.RuntimeVLLM:   {vllmReserved, noFolder, nil, newVLLM},
-	api.RuntimeSGLang: {sglangReserved, noFolder, nil, newSGLang},
-	api.RuntimeOllama: {ollamaReserved, "", nil, newOllama},
+	api.RuntimeEngine: {engineReserved, "", nil, "", newEngine},
+	api.RuntimeVLLM:   {vllmReserved, noFolder, nil, "vllm serve", newVLLM},
+	api.RuntimeSGLang: {sglangReserved, noFolder, nil, "python3 -m sglang.launch_server", newSGLang},
+	api.RuntimeOllama: {ollamaReserved, "", nil, "ollama serve", newOllama},
 	api.RuntimeLlamaCpp: {llamaCppReserved, "no model; set the model's reference, such as the path of a GGUF file or hf://org/name",
-		[]string{"-hf", "-hfr", "--hf-repo", "-mu", "--model-url", "-dr", "--docker-repo"}, newLlamaCpp},
-	api.RuntimeRayServe: {rayReserved, "no application; set the model's reference to an import path (module:app) or a configuration file", nil, newRayServe},
-	api.RuntimeCommand:  {nil, "no command line; give the server's command, with $(SOCKET) where the path of its socket goes, or $(PORT) where the port goes", nil, newCommand},
-	api.RuntimeHTTP:     {nil, "no command line; give the server's command, with $(PORT) where the port goes", nil, newHTTP},
+		[]string{"-hf", "-hfr", "--hf-repo", "-mu", "--model-url", "-dr", "--docker-repo"}, "llama-server", newLlamaCpp},
+	api.RuntimeRayServe: {rayReserved, "no application; set the model's reference to an import path (module:app) or a configuration file", nil, "ray", newRayServe},
+	api.RuntimeCommand:  {nil, "no command line; give the server's command, with $(SOCKET) where the path of its socket goes, or $(PORT) where the port goes", nil, "", newCommand},
+	api.RuntimeHTTP:     {nil, "no command line; give the server's command, with $(PORT) where the port goes", nil, "", newHTTP},
 }
 
 const noFolder = "no model; set the model's reference, such as hf://org/name or the path of a folder"
+
+// Command returns the words that start a runtime, up to our options; empty: our own engine, or a server that somebody else starts.
+func Command(spec api.Runtime) []string {
+	if spec.Endpoint != "" || len(spec.Command) > 0 {
+		return spec.Command
+	}
+	return strings.Fields(kinds[spec.Kind].command)
+}
 
 // New returns the adapter for cfg.Spec.Kind.
 func New(cfg Config) (Runtime, error) {
@@ -205,7 +214,7 @@ func New(cfg Config) (Runtime, error) {
 	}
 	var r Runtime
 	if err == nil {
-		cfg.Env = k.reserved.without(cfg.Env)
+		cfg.Env, cfg.Spec.Command = k.reserved.without(cfg.Env), Command(spec)
 		r, err = k.adapter(cfg, &client{http: &http.Client{Transport: cfg.Transport}})
 	}
 	if err != nil {

@@ -22,12 +22,10 @@ type server struct {
 	names
 	cfg    Config
 	client *client
-	// program is argv up to the options; Spec.Command replaces it.
-	program []string
 }
 
-func newServer(cfg Config, c *client, learn bool, program ...string) server {
-	return server{names: names{clients: clientNames(cfg), learn: learn}, cfg: cfg, client: c, program: program}
+func newServer(cfg Config, c *client, learn bool) server {
+	return server{names: names{clients: clientNames(cfg), learn: learn}, cfg: cfg, client: c}
 }
 
 func (s *server) Failure(path string, status int, body []byte) []byte {
@@ -74,10 +72,7 @@ func (s *server) Find() error {
 
 // find returns the first word as a path.
 func (s *server) find(env []string) (argv, environment []string, err error) {
-	argv = s.program
-	if len(s.cfg.Spec.Command) > 0 {
-		argv = s.cfg.Spec.Command
-	}
+	argv = s.cfg.Spec.Command
 	environment = slices.Concat(s.cfg.Env, env, s.cfg.Spec.Env)
 	if s.cfg.Spec.Endpoint != "" || len(argv) == 0 {
 		return argv, environment, nil
@@ -153,17 +148,24 @@ func checkProgram(path string) error {
 }
 
 // socket returns an endpoint that nobody else can reach, and removes the last start's socket.
-func (s *server) socket(name string) (e api.Endpoint, path string, err error) {
-	if s.cfg.Dir == "" {
-		return "", "", fmt.Errorf("runtime %s: no folder for its socket", s.cfg.Spec.Kind)
-	}
-	path = filepath.Join(s.cfg.Dir, name+".sock")
-	e = api.Endpoint("unix:" + path)
-	if err := api.CheckEndpoint(e); err != nil {
-		return "", "", fmt.Errorf("runtime %s: choose a folder with a shorter path: %w", s.cfg.Spec.Kind, err)
+func (c Config) socket(name string) (e api.Endpoint, path string, err error) {
+	if e, path, err = c.socketPath(name); err != nil {
+		return "", "", fmt.Errorf("runtime %s: %w", c.Spec.Kind, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", "", fmt.Errorf("runtime %s: remove the old socket: %w", s.cfg.Spec.Kind, err)
+		return "", "", fmt.Errorf("runtime %s: remove the old socket: %w", c.Spec.Kind, err)
+	}
+	return e, path, nil
+}
+
+func (c Config) socketPath(name string) (e api.Endpoint, path string, err error) {
+	if c.Dir == "" {
+		return "", "", errors.New("no folder for its socket")
+	}
+	path = filepath.Join(c.Dir, name+".sock")
+	e = api.Endpoint("unix:" + path)
+	if err := api.CheckEndpoint(e); err != nil {
+		return "", "", fmt.Errorf("choose a folder with a shorter path: %w", err)
 	}
 	return e, path, nil
 }

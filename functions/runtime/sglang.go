@@ -62,7 +62,7 @@ func newSGLang(cfg Config, c *client) (Runtime, error) {
 		r.secret = &keyFile{path: filepath.Join(cfg.Dir, "sglang.yaml"), option: "api-key"}
 		c.http = &http.Client{Transport: WithKey(cfg.Transport, r)}
 	}
-	r.server = newServer(cfg, c, spec.Endpoint != "", "python3", "-m", "sglang.launch_server")
+	r.server = newServer(cfg, c, spec.Endpoint != "")
 	if spec.Endpoint == "" {
 		r.set(r.clients[0]) // its only name
 	} else {

@@ -49,7 +49,7 @@ func newVLLM(cfg Config, c *client) (Runtime, error) {
 	cfg.Spec.Args = args
 	r := &vllm{
 		publisher: p,
-		server:    newServer(cfg, c, spec.Endpoint != "", "vllm", "serve"),
+		server:    newServer(cfg, c, spec.Endpoint != ""),
 		external:  has(spec.Args, "--kv-offloading-size", "--kv-transfer-config"),
 		lora:      spec.AdapterRoot != "" || len(spec.Adapters) > 0 || has(spec.Args, "--enable-lora") || spec.Endpoint != "",
 	}
@@ -93,7 +93,7 @@ func (r *vllm) Launch(model string) (Launch, error) {
 		r.sleeps.Store(true) // another server may listen there by now
 		return l, nil
 	}
-	e, path, err := r.socket("vllm")
+	e, path, err := r.cfg.socket("vllm")
 	if err != nil {
 		return Launch{}, err
 	}

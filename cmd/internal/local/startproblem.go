@@ -47,25 +47,13 @@ func noGGUF(model string) bool {
 
 // NoProgram says which program that an instance of f starts is missing, or "".
 func NoProgram(f api.Function) string {
-	for _, program := range programs(f) {
-		if _, err := runtime.FindProgram(program, f.Runtime.Env); err != nil {
-			return fmt.Sprintf("its program %s is not there, not in PATH, or not executable", program)
+	for _, words := range [][]string{runtime.Command(f.Runtime), f.Handler} {
+		if len(words) == 0 {
+			continue
+		}
+		if _, err := runtime.FindProgram(words[0], f.Runtime.Env); err != nil {
+			return fmt.Sprintf("its program %s is not there, not in PATH, or not executable", words[0])
 		}
 	}
 	return ""
-}
-
-func programs(f api.Function) (list []string) {
-	kinds := map[string]string{api.RuntimeVLLM: "vllm", api.RuntimeOllama: "ollama", api.RuntimeLlamaCpp: "llama-server", api.RuntimeRayServe: "ray", api.RuntimeSGLang: "python3"}
-	switch rt := f.Runtime; {
-	case rt.Endpoint != "":
-	case len(rt.Command) > 0:
-		list = append(list, rt.Command[0])
-	case kinds[rt.Kind] != "":
-		list = append(list, kinds[rt.Kind])
-	}
-	if len(f.Handler) > 0 {
-		list = append(list, f.Handler[0])
-	}
-	return list
 }
