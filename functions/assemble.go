@@ -286,7 +286,7 @@ func (f *function) makeProxy() (err error) {
 // handlerStart returns nil if this process adopts orphans itself; else the handler's program gets a shim.
 func (f *function) handlerStart() (func(process.Spec) (process.Child, error), error) {
 	if f.cfg.OwnProcess || len(f.cfg.Keep) == 0 {
-		return nil, nil
+		return process.StartChild, nil
 	}
 	var err error
 	f.handlerShim, err = shim.Open(f.ending, keeping(f.cfg, f.log))
@@ -328,17 +328,17 @@ func prefixes(fn api.Function) proxy.Prefixes {
 	return proxy.PrefixesAsTheyAre
 }
 
-func (f *function) makePyfunc() (err error) {
+func (f *function) makePyfunc() error {
 	timeout, err := pyfunc.TimeoutFrom(f.cfg.Env)
 	if err != nil {
 		return err
 	}
-	f.pyfunc, err = pyfunc.New(pyfunc.Config{
+	f.pyfunc = pyfunc.New(pyfunc.Config{
 		Next: http.HandlerFunc(f.client), Status: f.supervisor.Status, Refusal: f.supervisor.Gate().Refusal, Model: f.cfg.Function.Model, Version: f.cfg.Version,
 		Engine: pyfunc.EngineName(f.cfg.Function.Runtime.Kind), Door: f.door, Timeout: timeout,
 		Parallel: f.cfg.Function.Concurrency, Credentials: f.cfg.Function.PassCredentials, Diagnostics: f.cfg.Diagnostics, Env: slices.Concat(f.cfg.Env, f.cfg.Function.Runtime.Env), Logger: f.cfg.Logger,
 	})
-	return err
+	return nil
 }
 
 func (f *function) adopt() (supervise.Child, runtime.Launch, supervise.Note, bool) {

@@ -248,10 +248,7 @@ func newCounted(t *testing.T, kind string) *counted {
 	if kind == api.RuntimeEngine || kind == api.RuntimeRayServe {
 		next = &translate.Handler{Next: next, Door: door, Client: proxy.Client, Reports: kind == api.RuntimeEngine}
 	}
-	py, err := pyfunc.New(pyfunc.Config{Next: next, Model: "m", Door: door, Parallel: 1, Status: func() api.InstanceStatus { return api.InstanceStatus{} }, Refusal: func() *api.Error { return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	py := pyfunc.New(pyfunc.Config{Next: next, Model: "m", Door: door, Parallel: 1, Status: func() api.InstanceStatus { return api.InstanceStatus{} }, Refusal: func() *api.Error { return nil }})
 	mux := http.NewServeMux()
 	mux.Handle("/invocations", py)
 	mux.Handle("/", next)

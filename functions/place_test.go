@@ -79,13 +79,13 @@ func TestFoldersThatWereLeft(t *testing.T) {
 		}
 		return dir
 	}
-	left := folder("rouse-1", 0o700, lockName, "engine.sock")
+	left := folder("rouse-1", 0o700, ".lock", "engine.sock")
 	kept := []string{
 		mine,
 		folder("rouse-0", 0o700, "8080.lock"),    // of "rouse up"
-		folder("rouse-2", 0o755, lockName),       // readable by others
-		folder("other", 0o700, lockName),         // not ours
-		filepath.Join(elsewhere, lockName),       // behind a link
+		folder("rouse-2", 0o755, ".lock"),        // readable by others
+		folder("other", 0o700, ".lock"),          // not ours
+		filepath.Join(elsewhere, ".lock"),        // behind a link
 		filepath.Join(elsewhere, "what matters"), // likewise
 	}
 	for _, f := range kept[4:] {
@@ -93,7 +93,7 @@ func TestFoldersThatWereLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(os.Symlink(elsewhere, filepath.Join(at, "rouse-3")), os.Symlink(kept[4], filepath.Join(folder("rouse-4", 0o700), lockName))); err != nil {
+	if err := errors.Join(os.Symlink(elsewhere, filepath.Join(at, "rouse-3")), os.Symlink(kept[4], filepath.Join(folder("rouse-4", 0o700), ".lock"))); err != nil {
 		t.Fatal(err)
 	}
 	kept = append(kept, filepath.Join(at, "rouse-3"), filepath.Join(at, "rouse-4"))

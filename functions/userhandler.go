@@ -1,6 +1,7 @@
 package functions
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -27,11 +28,10 @@ type userHandlerConfig struct {
 	Runtime http.Handler
 	Model   api.ModelName
 	Log     *process.Log
-	// Start starts the program; nil: [process.StartChild].
-	Start func(process.Spec) (process.Child, error)
+	Start   func(process.Spec) (process.Child, error)
 	// StartTimeout bounds the time until its port accepts a connection; 0: 1 min.
 	StartTimeout time.Duration
-	StopGrace    time.Duration
+	StopGrace    time.Duration // 0: 5 s
 	Logger       *slog.Logger
 }
 
@@ -68,21 +68,7 @@ func newUserHandler(cfg userHandlerConfig) (*userHandler, error) {
 	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
 		return nil, errors.New("handler: no command: name the program and its arguments")
 	}
-	if cfg.Runtime == nil || cfg.Log == nil {
-		return nil, errors.New("handler: the configuration needs Runtime and Log")
-	}
-	if cfg.Start == nil {
-		cfg.Start = process.StartChild
-	}
-	if cfg.StartTimeout == 0 {
-		cfg.StartTimeout = time.Minute
-	}
-	if cfg.StopGrace == 0 {
-		cfg.StopGrace = 5 * time.Second
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.StartTimeout, cfg.StopGrace = cmp.Or(cfg.StartTimeout, time.Minute), cmp.Or(cfg.StopGrace, 5*time.Second)
 	h := &userHandler{cfg: cfg, key: rand.Text(), changed: make(chan struct{})}
 	h.why = api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the function's handler is starting")
 	h.reason = fmt.Errorf("the handler %s is starting", cfg.Command[0])

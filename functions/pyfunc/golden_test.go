@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
+	bodies "github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // status returns an instance in a state.
@@ -41,15 +43,11 @@ func refusal(s api.State) func() *api.Error {
 
 func newHandler(t testing.TB, next http.HandlerFunc, change ...func(*pyfunc.Config)) *pyfunc.Handler {
 	t.Helper()
-	cfg := pyfunc.Config{Next: next, Status: status(api.Awake), Refusal: refusal(api.Awake), Model: "tiny", Version: "2.20.0", Engine: "vllm-engine"}
+	cfg := pyfunc.Config{Door: bodies.New(bodies.Config{}), Parallel: 8, Logger: slog.New(slog.DiscardHandler), Next: next, Status: status(api.Awake), Refusal: refusal(api.Awake), Model: "tiny", Version: "2.20.0", Engine: "vllm-engine"}
 	for _, c := range change {
 		c(&cfg)
 	}
-	h, err := pyfunc.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return h
+	return pyfunc.New(cfg)
 }
 
 // TestGolden runs the corpus; testdata/README.md describes its format.

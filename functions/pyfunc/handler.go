@@ -3,7 +3,6 @@ package pyfunc
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -31,11 +30,9 @@ type Handler struct {
 }
 
 // New starts nothing.
-func New(cfg Config) (*Handler, error) {
-	if err := cfg.setDefaults(); err != nil {
-		return nil, err
-	}
-	return &Handler{cfg: cfg}, nil
+func New(cfg Config) *Handler {
+	cfg.Version, cfg.MaxAnswer = cmp.Or(cfg.Version, "unknown"), cmp.Or(cfg.MaxAnswer, 256*api.MiB)
+	return &Handler{cfg: cfg}
 }
 
 // Serves reports whether the handler serves a path: its own, and /serving-endpoints/NAME/invocations, which Databricks' clients call,
@@ -152,7 +149,7 @@ type Config struct {
 	// Timeout bounds a call, or a stream up to its first event; then the answer is 504. 0: no bound. MLflow's own 60 s is too short for a
 	// long generation.
 	Timeout time.Duration
-	// Parallel is the number of strings of one call in Next at once; 0: 8.
+	// Parallel is the number of strings of one call in Next at once.
 	Parallel    int
 	Diagnostics bool
 	// Diagnostics show the values of a few harmless names of Env.
@@ -180,25 +177,6 @@ func EngineName(kind string) string {
 		return "rouse-engine"
 	}
 	return kind + "-engine"
-}
-
-func (c *Config) setDefaults() error {
-	switch {
-	case c.Next == nil || c.Status == nil || c.Refusal == nil:
-		return errors.New("pyfunc: Config needs Next, Status and Refusal")
-	case c.MaxAnswer < 0 || c.Timeout < 0 || c.Parallel < 0:
-		return errors.New("pyfunc: a limit in Config is negative")
-	}
-	c.Version = cmp.Or(c.Version, "unknown")
-	c.MaxAnswer = cmp.Or(c.MaxAnswer, 256*api.MiB)
-	c.Parallel = cmp.Or(c.Parallel, 8)
-	if c.Door == nil {
-		c.Door = bodies.New(bodies.Config{})
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return nil
 }
 
 const keptStatuses = 50

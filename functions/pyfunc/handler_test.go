@@ -354,18 +354,7 @@ func TestServes(t *testing.T) {
 	}
 }
 
-func TestConfig(t *testing.T) {
-	good := pyfunc.Config{Next: http.NotFoundHandler(), Status: status(api.Awake), Refusal: refusal(api.Awake)}
-	for name, change := range map[string]func(*pyfunc.Config){
-		"next": func(c *pyfunc.Config) { c.Next = nil }, "status": func(c *pyfunc.Config) { c.Status = nil }, "refusal": func(c *pyfunc.Config) { c.Refusal = nil },
-		"limit": func(c *pyfunc.Config) { c.Parallel = -1 },
-	} {
-		cfg := good
-		change(&cfg)
-		if _, err := pyfunc.New(cfg); err == nil {
-			t.Errorf("%s: no error", name)
-		}
-	}
+func TestTimeoutFrom(t *testing.T) {
 	timeout, err := pyfunc.TimeoutFrom([]string{"A=b", "MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT=90"})
 	if timeout != 90*time.Second || err != nil {
 		t.Errorf("%v %v", timeout, err)

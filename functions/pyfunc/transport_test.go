@@ -19,6 +19,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
+	bodies "github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // model is a model server that echoes the last message.
@@ -57,10 +58,7 @@ func model(w http.ResponseWriter, r *http.Request) {
 // endpoint serves a model behind a scoring server; its calls go through look.
 func endpoint(t *testing.T, next http.HandlerFunc, look func(*http.Request)) *httptest.Server {
 	t.Helper()
-	h, err := pyfunc.New(pyfunc.Config{Next: next, Status: func() api.InstanceStatus { return api.InstanceStatus{State: api.Awake} }, Refusal: func() *api.Error { return nil }, Model: "tiny"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := pyfunc.New(pyfunc.Config{Door: bodies.New(bodies.Config{}), Parallel: 1, Next: next, Status: func() api.InstanceStatus { return api.InstanceStatus{State: api.Awake} }, Refusal: func() *api.Error { return nil }, Model: "tiny"})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if look != nil {
 			look(r)

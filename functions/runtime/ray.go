@@ -40,6 +40,7 @@ type ray struct {
 	dashboard api.Endpoint
 	token     string // of the dashboard; empty: none
 	dir       string
+	clean     func()   // removes dir
 	lock      string   // a file's name
 	ports     []string // Serve, dashboard, clients; nil: somebody else starts it
 	client    *client
@@ -71,7 +72,7 @@ func newRay(by http.RoundTripper) (c *ray, err error) {
 		}
 		c.ports = append(c.ports, port)
 	}
-	if c.dir, err = os.MkdirTemp("", "ray-"); err != nil {
+	if c.dir, c.clean, err = TempDir(os.TempDir(), "ray-"); err != nil {
 		return nil, err
 	}
 	c.serve, c.dashboard = api.Endpoint("http://127.0.0.1:"+c.ports[0]), api.Endpoint("http://127.0.0.1:"+c.ports[1])
@@ -239,9 +240,11 @@ func (apps rayApplications) deploy(s process.Spec, start func(process.Spec) (pro
 func (a *rayApplication) run() {
 	defer close(a.exited)
 	defer a.ray.running.Add(-1)
-	if a.alone {
-		defer os.RemoveAll(a.ray.dir)
-	}
+	defer func() {
+		if a.ray.ended() {
+			a.ray.clean()
+		}
+	}()
 	var ended <-chan struct{}
 	if a.Child != nil {
 		ended = a.Child.Exited()

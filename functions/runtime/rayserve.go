@@ -78,6 +78,9 @@ func (r *rayServe) prepare(model string) (l Launch, err error) {
 	}
 	env := slices.Concat(r.cfg.Env, r.cfg.Spec.Env)
 	address, simple := process.Variable(env, "RAY_ADDRESS"), len(list) == 1 && len(settings) == 0
+	if r.apps.alone {
+		r.apps.ray.clean() // of a start that failed
+	}
 	a := rayApplications{settings: settings, declared: map[string]any{}}
 	name, head := r.cfg.Instance, server{cfg: r.cfg}
 	switch {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -133,6 +134,7 @@ func TestRayServeFails(t *testing.T) {
 
 // Functions that start their Ray alike share it; those with settings of a whole Ray do not.
 func TestRayServeShares(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
 	ray := program(t, "ray")
 	path := func(name string, command ...string) (l runtime.Launch) {
 		cfg := config(t, api.Runtime{Kind: api.RuntimeRayServe, Model: "app:llm", Command: command})
@@ -161,8 +163,69 @@ func TestRayServeShares(t *testing.T) {
 	}
 }
 
+// rayChild is "ray start", which runs until it is stopped.
+type rayChild struct {
+	process.Child
+	exited chan struct{}
+}
+
+func (c rayChild) Exited() <-chan struct{} { return c.exited }
+func (c rayChild) Stop(time.Duration)      { close(c.exited) }
+func (c rayChild) Status() string {
+	select {
+	case <-c.exited:
+		return "stopped"
+	default:
+		return ""
+	}
+}
+
+// A Ray's folder goes with it, and with the next launch if it does not start.
+func TestRayServeFolder(t *testing.T) {
+	for name, alone := range map[string]bool{"alone": true, "shared": false} {
+		t.Run(name, func(t *testing.T) {
+			at := t.TempDir()
+			t.Setenv("TMPDIR", at)
+			left := filepath.Join(at, "ray-1") // by a process that was killed
+			if err := os.Mkdir(left, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(left, ".lock"), "")
+			folders := func(want int) {
+				t.Helper()
+				if got, _ := filepath.Glob(filepath.Join(at, "*ray-*")); len(got) != want {
+					t.Errorf("there are the folders %q, want %d", got, want)
+				}
+			}
+			cfg := config(t, api.Runtime{Kind: api.RuntimeRayServe, Model: "app:llm", Command: []string{program(t, "ray")}})
+			cfg.Instance, cfg.Alone = "m-1", alone
+			r, err := runtime.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if _, err := r.Launch("app:llm"); err != nil {
+					t.Fatal(err)
+				}
+				folders(1)
+			}
+			ray := rayChild{exited: make(chan struct{})}
+			start := func(process.Spec) (process.Child, error) { return ray, nil }
+			child, err := r.(runtime.Deployer).Deploy(process.Spec{Lines: func([]byte) {}}, start, start)
+			if err != nil {
+				t.Fatal(err)
+			}
+			folders(1)
+			ray.Stop(0)
+			<-child.Exited()
+			folders(0)
+		})
+	}
+}
+
 func TestRayServeConfiguration(t *testing.T) {
 	dir := t.TempDir()
+	t.Setenv("TMPDIR", t.TempDir())
 	const one = "applications:\n- import_path: app:llm\n  args: {warm: yes, cold: \"no\"}\n"
 	for name, tt := range map[string]struct{ text, path, fails string }{
 		"one":         {text: one, path: "/m-1"},
