@@ -108,7 +108,7 @@ func (f *fakeFront) ServeLater(w http.ResponseWriter, r *http.Request, c activat
 	f.most = max(f.most, f.running)
 	var asked struct{ Model string }
 	_ = json.Unmarshal(raw, &asked)
-	bad := f.bad[asked.Model]
+	bad, answer := f.bad[asked.Model], f.answer
 	f.mu.Unlock()
 	defer func() {
 		f.mu.Lock()
@@ -119,7 +119,7 @@ func (f *fakeFront) ServeLater(w http.ResponseWriter, r *http.Request, c activat
 		api.WriteError(w, bad)
 		return
 	}
-	f.answer(w, r, string(raw))
+	answer(w, r, string(raw))
 }
 
 // requests returns the received requests, in order.

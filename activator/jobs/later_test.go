@@ -126,12 +126,16 @@ func TestLaterWaits(t *testing.T) {
 		if w := b.later("a", `{"model":"m"}`, "Prefer", "wait=10"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "echo") {
 			t.Errorf("got %d %s", w.Code, w.Body)
 		}
+		b.front.mu.Lock()
 		b.front.answer = echo(time.Minute)
+		b.front.mu.Unlock()
 		began := time.Now()
 		if w := b.later("a", `{"model":"m"}`, "Prefer", "wait=10"); w.Code != http.StatusAccepted || time.Since(began) != 10*time.Second {
 			t.Errorf("got %d after %s", w.Code, time.Since(began))
 		}
+		b.front.mu.Lock()
 		b.front.answer = echo(30 * time.Second)
+		b.front.mu.Unlock()
 		if w := b.later("a", `{"model":"m"}`, "Prefer", "wait=9223372037"); w.Code != http.StatusOK { // nanoseconds overflow
 			t.Errorf("after a long wait: %d %s", w.Code, w.Body)
 		}
