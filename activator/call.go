@@ -307,7 +307,7 @@ func (c *call) answer(s *queue.Slot, answer *forward.Answer) (done bool) {
 	}
 	status := answer.Status()
 	started := c.reply.comment.stop()
-	c.reply.ends = c.want.TakeWake()
+	c.reply.ends = &c.want
 	c.reply.resumes = c.sent.resumed < maxResumed
 	c.reply.pausable.Store(c.reply.state != nil && (answer.Events() || answer.Lines()))
 	err := c.reply.copy(c.ctx, s.Instance, answer, started)

@@ -2,18 +2,16 @@ package activator
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"math"
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -91,11 +89,7 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 	through := httputil.ReverseProxy{FlushInterval: -1, Transport: c.a.streams.http1,
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL.Scheme, pr.Out.URL.Host = s.Base.Scheme, s.Base.Host
-			for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
-				if v := pr.In.Header[name]; v != nil {
-					pr.Out.Header[name] = v
-				}
-			}
+			relay.CopyForwarded(pr.Out.Header, pr.In.Header)
 			for name := range pr.Out.Header {
 				if control.Reserved(name) {
 					delete(pr.Out.Header, name)
@@ -112,27 +106,7 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 			if code := resp.Header.Get(control.HeaderRefused); code != "" && resp.StatusCode >= http.StatusInternalServerError {
 				return &forward.Failure{Code: code, Err: api.Errorf(http.StatusServiceUnavailable, code, "the instance refused the request: %s", code)}
 			}
-			c.reply.timing.First, c.reply.answered, c.reply.instance = time.Since(sent), resp.StatusCode, s.Instance
-			c.reply.limits.Describe(resp.Header)
-			for name := range resp.Header {
-				if control.Reserved(name) {
-					delete(resp.Header, name)
-				}
-			}
-			resp.Header.Set(headerTiming, c.reply.timing.String())
-			resp.Header.Set(headerInstance, string(s.Instance))
-			if both, is := resp.Body.(io.ReadWriteCloser); is && resp.StatusCode == http.StatusSwitchingProtocols {
-				up := newUpgraded(both, &c.reply.unread, cmp.Or(s.Spec.IdleTimeout, math.MaxInt64), func(idle time.Duration) { c.tooLate(idle, pausedTooLong) })
-				up.counts, up.first = !isPlain(c.f), first
-				c.sent.upgraded.Store(up)
-				resp.Body = up
-				if offered := c.req.in.Header.Get(headerProtocols); offered != "" && !isPlain(c.f) && resp.Header.Get(headerProtocols) == "" {
-					first, _, _ := strings.Cut(offered, ",") // browsers refuse an answer that chooses none
-					resp.Header.Set(headerProtocols, first)
-				}
-			} else {
-				first.stop()
-			}
+			c.begins(resp, s, sent, first)
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, e error) { err = e },
@@ -147,8 +121,10 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 	c.reply.unread.Timeout = 0 // these clients may leave data unread: nobody waits
 	cut = passed(&through, passing{c.reply.w, c}, in)
 	if up := c.sent.upgraded.Load(); up != nil && up.counts {
-		u := &c.reply.usage
-		u.Reported, u.Prompt, u.Generated = true, int(up.prompt.Load()), int(up.generated.Load())
+		up.mu.Lock()
+		c.reply.usage = up.usage
+		up.mu.Unlock()
+		c.reply.usage.Reported = true
 		c.spend(c.used())
 	}
 	var failed *forward.Failure
@@ -162,6 +138,36 @@ func (c *call) pass(s *queue.Slot) (again, cut bool, err error) {
 		failed = forward.Unanswered(err)
 	}
 	return untouched.Load() && !failed.Given, false, failed
+}
+
+// begins takes in the header of an instance's answer.
+func (c *call) begins(resp *http.Response, s *queue.Slot, sent time.Time, first timeout) {
+	c.reply.timing.First, c.reply.answered, c.reply.instance = time.Since(sent), resp.StatusCode, s.Instance
+	c.want.Sent(sent, time.Now())
+	c.want.FirstByte()
+	c.reply.limits.Describe(resp.Header)
+	for name := range resp.Header {
+		if control.Reserved(name) {
+			delete(resp.Header, name)
+		}
+	}
+	resp.Header.Set(headerTiming, c.reply.timing.String())
+	resp.Header.Set(headerInstance, string(s.Instance))
+	if both, is := resp.Body.(io.ReadWriteCloser); is && resp.StatusCode == http.StatusSwitchingProtocols {
+		up := newUpgraded(both, &c.reply.unread, cmp.Or(s.Spec.IdleTimeout, math.MaxInt64), func(idle time.Duration) { c.tooLate(idle, pausedTooLong) })
+		up.first = first
+		if !isPlain(c.f) {
+			up.countUsage()
+		}
+		c.sent.upgraded.Store(up)
+		resp.Body = up
+		if offered := c.req.in.Header.Get(headerProtocols); offered != "" && !isPlain(c.f) && resp.Header.Get(headerProtocols) == "" {
+			first, _, _ := strings.Cut(offered, ",") // browsers refuse an answer that chooses none
+			resp.Header.Set(headerProtocols, first)
+		}
+	} else {
+		first.stop()
+	}
 }
 
 type passing struct {
@@ -194,9 +200,9 @@ type upgraded struct {
 	timer  *time.Timer
 	first  timeout // until the instance sends something: the answer's beginning, as in Knative
 
-	counts            bool
-	seen              []byte // the end of what came
-	prompt, generated atomic.Int64
+	counts bool
+	mu     sync.Mutex // guards usage
+	usage  relay.Usage
 }
 
 func newUpgraded(both io.ReadWriteCloser, unread *relay.WriteDeadline, idle time.Duration, end func(idle time.Duration)) *upgraded {
@@ -204,6 +210,12 @@ func newUpgraded(both io.ReadWriteCloser, unread *relay.WriteDeadline, idle time
 	u.timer = time.AfterFunc(math.MaxInt64, func() { end(time.Duration(u.idle.Load())) })
 	u.limit(idle)
 	return u
+}
+
+// countUsage adds up the usages of the instance's events, as those of a list. It is called before the first Read.
+func (u *upgraded) countUsage() {
+	u.counts = true
+	u.usage.Part([]byte("["))
 }
 
 func (u *upgraded) limit(idle time.Duration) {
@@ -218,36 +230,12 @@ func (u *upgraded) Read(p []byte) (int, error) {
 	u.first.stop()
 	u.unread.Move(nil, n)
 	if u.counts {
-		u.count(p[:n])
+		u.mu.Lock()
+		u.usage.Part(p[:n])
+		u.mu.Unlock()
 	}
 	u.timer.Reset(time.Duration(u.idle.Load()))
 	return n, err
-}
-
-// usageField begins the usage of an event. In a model's words its quotes are escaped.
-var usageField = []byte(`"usage":`)
-
-// mostUsage bounds one usage, in bytes.
-const mostUsage = 4 << 10
-
-func (u *upgraded) count(p []byte) {
-	u.seen = append(u.seen, p...)
-	for {
-		_, after, found := bytes.Cut(u.seen, usageField)
-		if !found {
-			u.seen = append(u.seen[:0], u.seen[max(0, len(u.seen)-len(usageField)):]...)
-			return
-		}
-		var value json.RawMessage
-		if json.NewDecoder(bytes.NewReader(after)).Decode(&value) != nil && len(after) < mostUsage {
-			return // more is to come
-		}
-		var one relay.Usage
-		one.Read(slices.Concat(usageField, value))
-		u.prompt.Add(int64(one.Prompt))
-		u.generated.Add(int64(one.Generated))
-		u.seen = after
-	}
 }
 
 // Write implements [io.Writer].

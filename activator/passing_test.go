@@ -2,7 +2,6 @@ package activator
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -233,20 +232,31 @@ func (w written) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestRealtimeUsage: usages count wherever the connection cuts them, and a large one is left out.
+// TestRealtimeUsage: usages count wherever the connection cuts them, and one that is too large does not.
 func TestRealtimeUsage(t *testing.T) {
 	const said = `{"usage":{"input_tokens":4,"output_tokens":3}}{"usage":{"x":"`
 	for n := range len(said) {
-		var u upgraded
-		u.count([]byte(said[:n]))
-		u.count([]byte(said[n:]))
-		u.count(bytes.Repeat([]byte("x"), mostUsage))
-		u.count([]byte(`"}}` + said))
-		if u.prompt.Load() != 8 || u.generated.Load() != 6 || len(u.seen) > mostUsage {
-			t.Fatalf("cut at %d: %d and %d tokens, %d bytes kept", n, u.prompt.Load(), u.generated.Load(), len(u.seen))
+		from, to := io.Pipe()
+		u := newUpgraded(piped{from}, new(relay.WriteDeadline), time.Hour, func(time.Duration) {})
+		u.countUsage()
+		go func() {
+			for _, part := range []string{said[:n], said[n:], strings.Repeat("x", 80<<10), `"}}` + said} {
+				_, _ = io.WriteString(to, part)
+			}
+			_ = to.Close()
+		}()
+		_, _ = io.Copy(io.Discard, u)
+		_ = u.Close()
+		if u.usage.Prompt != 8 || u.usage.Generated != 6 {
+			t.Fatalf("cut at %d: %d and %d tokens", n, u.usage.Prompt, u.usage.Generated)
 		}
 	}
 }
+
+// piped is a connection whose instance only sends.
+type piped struct{ io.ReadCloser }
+
+func (piped) Write(p []byte) (int, error) { return len(p), nil }
 
 func TestUpgradesOfModelServersAreRefused(t *testing.T) {
 	b := startBench(t, nil)

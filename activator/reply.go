@@ -37,7 +37,7 @@ type reply struct {
 	timing  metrics.Timing
 	comment comments
 	costs   bool
-	ends    *queue.Wake // ends with the next write
+	ends    *queue.Want // its wake ends with the next write
 
 	limits   *keys.Charge
 	usage    relay.Usage

@@ -305,3 +305,23 @@ func TestTraceFollowsItsRequest(t *testing.T) {
 		t.Errorf("got a trace of %s by %q, want m-0002 by nobody that is known", o.Instance, o.By)
 	}
 }
+
+// TestTraceOfAnUpgrade: a connection that streams both ways ends the trace when the instance answers.
+func TestTraceOfAnUpgrade(t *testing.T) {
+	b, l, _ := traceBench(t)
+	i := b.instance(b.function("talk", func(f *api.Function) { f.Runtime.Kind = api.RuntimeVLLM }), "talk-0001", api.Asleep)
+	i.chat = echoes
+	b.grant(i, 1)
+	wantEcho(t, i, strings.TrimPrefix(b.ts.URL, "http://"), "/v1/realtime?model=talk")
+	b.eventually("the trace is told", func() bool { return l.count() == 1 })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if o := l.told[0]; o.Instance != i.id || o.By != api.PartActivator {
+		t.Errorf("got %+v", o)
+	}
+	for _, s := range l.told[0].Spans {
+		if s.Took < 0 || s.End() > l.told[0].Total {
+			t.Errorf("%s lies at %s for %s in %s", s.Name, s.After, s.Took, l.told[0].Total)
+		}
+	}
+}

@@ -50,8 +50,6 @@ type Config struct {
 	Seats int
 	// Budget is in tokens per step; 0: 512, or Seats if more.
 	Budget int
-	// Queue is the most sequences, running and waiting, or Add fails with ErrFull; 0: 4096.
-	Queue int
 	// Context bounds prompt and answer together, in tokens; 0: the model's, the most.
 	Context int
 	// Sync makes no batch before the output of the last.
@@ -74,14 +72,13 @@ func (c Config) withDefaults() Config {
 	if c.Budget == 0 {
 		c.Budget = max(512, c.Seats)
 	}
-	if c.Queue == 0 {
-		c.Queue = 4096
-	}
 	return c
 }
 
-// One batch computes, the next one waits at the worker.
-const maxInFlight = 2
+const (
+	maxInFlight = 2    // batches: one computes, the next one waits at the worker
+	maxOpen     = 4096 // sequences, running and waiting
+)
 
 // Engine runs one model.
 type Engine struct {
@@ -268,8 +265,8 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 		if err := e.check(&r); err != nil {
 			return nil, err
 		}
-		if n := len(stream.sequences) + r.N; n > e.cfg.Queue { // it would never fit
-			return nil, invalid("n", "%d sequences or more are asked for at once: want at most %d", n, e.cfg.Queue)
+		if n := len(stream.sequences) + r.N; n > maxOpen { // it would never fit
+			return nil, invalid("n", "%d sequences or more are asked for at once: want at most %d", n, maxOpen)
 		}
 		if err := e.addSequences(stream, &r); err != nil {
 			return nil, err
@@ -296,7 +293,7 @@ func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) 
 		return nil, ErrStopped
 	case e.state != Awake:
 		return nil, ErrAsleep
-	case e.open+n > e.cfg.Queue, images > 0 && e.images+images > maxImages:
+	case e.open+n > maxOpen, images > 0 && e.images+images > maxImages:
 		return nil, ErrFull
 	}
 	for _, q := range stream.sequences {

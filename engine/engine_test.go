@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,7 +52,7 @@ func TestGenerate(t *testing.T) {
 }
 
 func TestRefuse(t *testing.T) {
-	e := start(t, newEcho(64, 4, 20), engine.Config{Queue: 4})
+	e := start(t, newEcho(64, 4, 20), engine.Config{})
 	line := prompt("0123456789") // 12 tokens
 	for _, test := range []struct {
 		name, want string
@@ -70,7 +71,6 @@ func TestRefuse(t *testing.T) {
 		{"unknown stop token", "stop token 999", engine.Request{Prompt: line, StopTokens: []int32{999}}},
 		{"sampling", "temperature is -1", engine.Request{Prompt: line, Sampling: sample.Params{Temperature: -1}}},
 		{"too many stop tokens", "1025 stop tokens", engine.Request{Prompt: line, StopTokens: make([]int32, 1025)}},
-		{"more than the queue", "want at most 4", engine.Request{Prompt: line, N: 5}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := e.Add(t.Context(), test.request)
@@ -79,6 +79,10 @@ func TestRefuse(t *testing.T) {
 			}
 		})
 	}
+	many := slices.Repeat([]engine.Request{{Prompt: line, N: engine.MaxSequences}}, 33)
+	if _, err := e.Add(t.Context(), many...); err == nil || !strings.Contains(err.Error(), "want at most 4096") {
+		t.Errorf("more than the queue: got %v", err)
+	}
 	if got := ask(t, e, engine.Request{Prompt: line, MaxTokens: 8}); got != "01234567|length" {
 		t.Errorf("a request that just fits: %q", got)
 	}
@@ -86,11 +90,12 @@ func TestRefuse(t *testing.T) {
 
 // TestFullQueue fills the queue of an engine whose loop has not begun.
 func TestFullQueue(t *testing.T) {
-	e, err := engine.New(newEcho(64, 4, 20), byteTokenizer(t), engine.Config{Queue: 4})
+	e, err := engine.New(newEcho(64, 4, 20), byteTokenizer(t), engine.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Add(t.Context(), engine.Request{Prompt: prompt("a"), N: 3}); err != nil {
+	most := engine.Request{Prompt: prompt("a"), N: engine.MaxSequences}
+	if _, err := e.Add(t.Context(), append(slices.Repeat([]engine.Request{most}, 31), engine.Request{Prompt: prompt("a"), N: 127})...); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.Add(t.Context(), engine.Request{Prompt: prompt("b"), N: 2}); !errors.Is(err, engine.ErrFull) {

@@ -148,12 +148,13 @@ func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, c activator
 	case f.Purpose != purposeBatch:
 		return api.BadRequest("input_file_id", "the file %s has the purpose %s: want batch", f.ID, f.Purpose)
 	}
-	b, err := s.newBatch(c, store.Batch{Input: f.ID, Endpoint: want.Endpoint, Window: want.Window, Metadata: want.Metadata, KeepOutput: keep}, window)
+	b, err := s.newBatch(c, store.PrefixBatch, store.Batch{Input: f.ID, Endpoint: want.Endpoint, Window: want.Window, Metadata: want.Metadata, KeepOutput: keep}, window)
 	return writeJob(w, r, err, b, batchOf)
 }
 
-func (s *Server) newBatch(c activator.Caller, b store.Batch, window time.Duration) (store.Job, error) {
-	return s.createJob(c, store.Job{Batch: b}, nil, window, s.cfg.MaxBatches, "%d batches have not ended, as many as may be: wait for one, or cancel it")
+func (s *Server) newBatch(c activator.Caller, prefix string, b store.Batch, window time.Duration) (store.Job, error) {
+	id, _ := s.store.NewID(prefix)
+	return s.createJob(c, store.Job{ID: id, Batch: b}, nil, window, s.cfg.MaxBatches, "%d batches have not ended, as many as may be: wait for one, or cancel it")
 }
 
 func absent(param string) *api.Error {

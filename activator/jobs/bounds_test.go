@@ -6,12 +6,16 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/s3/s3test"
 )
 
 // TestUploadPlaces: a client that uploads slowly has no more than its own places, and others upload meanwhile.
@@ -196,4 +200,44 @@ func TestChecks(t *testing.T) {
 			t.Errorf("%d were checked at once, %v of each owner", slow.often, slow.most)
 		}
 	})
+}
+
+// TestAsManyAtOnce: a job that is being stored counts like a stored one; one that could not be stored no longer counts.
+func TestAsManyAtOnce(t *testing.T) {
+	fake := s3test.NewFake()
+	stores, refuse := make(chan struct{}), make(chan struct{})
+	var first atomic.Bool
+	at := s3test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, store.PrefixAsync) && !first.Swap(true) {
+			close(stores)
+			<-refuse
+			s3test.Refuse(w, http.StatusForbidden, "AccessDenied")
+			return
+		}
+		fake.ServeHTTP(w, r)
+	}))
+	s, err := store.Open(store.Config{S3: at, At: "s3://bucket", Limits: store.Limits{Shared: activator.Anonymous}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, store: s, front: &fakeFront{door: inbound.New(inbound.Config{}), rooms: map[string]activator.Room{}, bad: map[string]*api.Error{}, answer: echo(time.Hour)}}
+	b.front.set("m", activator.Room{Slots: 4, Free: 4})
+	b.start(Config{MaxLater: 1})
+	defer func() {
+		b.stop()
+		_ = s.Close()
+	}()
+	code := make(chan int)
+	go func() { code <- b.later("a", `{"model":"m"}`).Code }()
+	<-stores
+	if w := b.later("a", `{"model":"m"}`); w.Code != http.StatusTooManyRequests {
+		t.Errorf("beside one that is being stored: %d %s", w.Code, w.Body)
+	}
+	close(refuse)
+	if code := <-code; code < http.StatusBadRequest {
+		t.Errorf("the one that could not be stored: %d", code)
+	}
+	if w := b.later("a", `{"model":"m"}`); w.Code != http.StatusAccepted {
+		t.Errorf("after it: %d %s", w.Code, w.Body)
+	}
 }

@@ -134,7 +134,7 @@ func (s *conversations) createConversation(w http.ResponseWriter, r *http.Reques
 	}
 	made, err := s.store.NewConversation(c.Owner(), q.Metadata)
 	if err == nil && q.Items != nil {
-		if _, err = s.store.AddTurn(c.Owner(), made.ID, q.Items, nil, nil); err != nil {
+		if _, err = s.store.AddTurn(c.Owner(), made.ID, q.Items, nil, nil, nil); err != nil {
 			err = errors.Join(err, s.store.DeleteConversation(c.Owner(), made.ID))
 		}
 	}
@@ -240,7 +240,7 @@ func (s *conversations) addItems(w http.ResponseWriter, r *http.Request, c activ
 	if err != nil {
 		return err
 	}
-	turn, err := s.store.AddTurn(c.Owner(), had.ID, q.Items, nil, s.fits(c.Owner(), int64(len(q.Items)), false))
+	turn, err := s.store.AddTurn(c.Owner(), had.ID, q.Items, nil, s.fits(c.Owner(), int64(len(q.Items)), false), nil)
 	if err != nil {
 		return err
 	}

@@ -255,6 +255,82 @@ func TestCancelledTurn(t *testing.T) {
 	})
 }
 
+// TestDeletedConversation: a response whose conversation was deleted while its answer came is not stored, and one in the
+// background has failed, with the reason.
+func TestDeletedConversation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{})
+		made := func(background bool) (id, body string) {
+			id = converse[conversationObject](b, http.StatusOK, http.MethodPost, "", "").ID
+			b.answers(func(w http.ResponseWriter, r *http.Request, body string) {
+				converse[deleted](b, http.StatusOK, http.MethodDelete, "/"+id, "")
+				say("completed")(w, r, body)
+			})
+			return id, fmt.Sprintf(`{"model":"m","store":true,"background":%t,"input":"x","conversation":%q}`, background, id)
+		}
+		_, body := made(false)
+		if w := b.respond("a", body); w.Code != http.StatusNotFound || b.store.Bytes() != 0 {
+			t.Errorf("%d %s, and %d bytes are stored", w.Code, w.Body, b.store.Bytes())
+		}
+		id, body := made(true)
+		r := b.ends("a", want[stored](b, http.StatusOK, b.respond("a", body)).ID)
+		if r.Status != "failed" || r.Error == nil || !strings.Contains(r.Error.Message, id) {
+			t.Errorf("in the background it is %+v", r)
+		}
+	})
+}
+
+// TestTurnWithAnother: another job is stored with a turn, or neither is, also if the turn can't be added after it.
+func TestTurnWithAnother(t *testing.T) {
+	s, err := store.Open(store.Config{At: t.TempDir()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	refused := errors.New("refused")
+	for name, tt := range map[string]struct {
+		then func(conversation string) error
+		want error
+	}{
+		"both":                        {func(string) error { return nil }, nil},
+		"the other can't be stored":   {func(string) error { return refused }, refused},
+		"the conversation is deleted": {func(c string) error { return s.DeleteConversation("a", c) }, store.ErrNotFound},
+	} {
+		c, err := s.NewConversation("a", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := store.Job{Owner: "a", Status: store.Completed}
+		r.ID, r.Created = s.NewID(store.PrefixResponse)
+		_, err = s.AddTurn("a", c.ID, []byte("[]"), nil, nil, func() (string, error) {
+			if err := tt.then(c.ID); errors.Is(err, refused) {
+				return "", err
+			} else if err != nil {
+				t.Error(err)
+			}
+			return r.ID, s.KeepResponse(r, nil, []byte("[]"), []byte("{}"), nil)
+		})
+		if !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		_, err = s.Job("a", r.ID)
+		if (err == nil) != (tt.want == nil) {
+			t.Errorf("%s: the other is %v", name, err)
+		}
+		if c, err = s.Job("a", c.ID); err == nil && (c.Previous != "") != (tt.want == nil) {
+			t.Errorf("%s: the conversation's last turn is %q", name, c.Previous)
+		}
+		if tt.want == nil {
+			err = errors.Join(s.DeleteConversation("a", c.ID), s.Delete("a", r.ID))
+		} else if err = s.DeleteConversation("a", c.ID); errors.Is(err, store.ErrNotFound) {
+			err = nil
+		}
+		if err != nil || s.Bytes() != 0 {
+			t.Errorf("%s: left are %d bytes, %v", name, s.Bytes(), err)
+		}
+	}
+}
+
 // TestFullConversation: one that has no room is refused before its model is asked, and can still be read and shortened.
 func TestFullConversation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -298,7 +374,7 @@ func TestTurnsAtOnce(t *testing.T) {
 					}
 					return
 				}
-				if _, err := s.AddTurn("a", c.ID, fmt.Appendf(nil, "[%d]", n), nil, nil); err != nil && !(deletes && errors.Is(err, store.ErrNotFound)) {
+				if _, err := s.AddTurn("a", c.ID, fmt.Appendf(nil, "[%d]", n), nil, nil, nil); err != nil && !(deletes && errors.Is(err, store.ErrNotFound)) {
 					t.Error(err)
 				}
 				if n%4 != 0 { // a change gives up after 20 conflicts, and there are no more than 20 writes
@@ -330,7 +406,7 @@ func TestTurnsAtOnce(t *testing.T) {
 		if s.Bytes() != 0 {
 			t.Errorf("deleted meanwhile is %v: %d bytes are left", deletes, s.Bytes())
 		}
-		if _, err := s.AddTurn("a", c.ID, []byte("[]"), nil, nil); !errors.Is(err, store.ErrNotFound) || s.Bytes() != 0 {
+		if _, err := s.AddTurn("a", c.ID, []byte("[]"), nil, nil, nil); !errors.Is(err, store.ErrNotFound) || s.Bytes() != 0 {
 			t.Errorf("after its end: %v, %d bytes", err, s.Bytes())
 		}
 	}
@@ -365,7 +441,7 @@ func TestTurnsThatDoNotFit(t *testing.T) {
 	var kept atomic.Int32
 	for range 16 {
 		all.Go(func() {
-			if _, err := s.AddTurn("a", c.ID, []byte("[]"), nil, fits); err == nil {
+			if _, err := s.AddTurn("a", c.ID, []byte("[]"), nil, fits, nil); err == nil {
 				kept.Add(1)
 			} else if !errors.Is(err, full) {
 				t.Error(err)

@@ -187,10 +187,16 @@ func (b *bench) start(cfg Config) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var run sync.WaitGroup
 	run.Go(func() { s.Run(ctx) })
+	waiting := func(l lineup) (n int) {
+		for _, ids := range l.of {
+			n += len(ids)
+		}
+		return n
+	}
 	b.stop = func() {
 		cancel()
 		run.Wait()
-		if s.memory.used != 0 || len(s.gate.models) != 0 || len(s.lines) != 0 || len(s.batches.running) != 0 || len(s.requests.running) != 0 || len(s.requests.awaited) != 0 || len(s.requests.strangers) > len(s.requests.waiting.of[activator.Anonymous]) {
+		if s.memory.used != 0 || len(s.gate.models) != 0 || len(s.lines) != 0 || len(s.batches.running) != 0 || len(s.requests.running) != 0 || len(s.requests.awaited) != 0 || len(s.requests.unfinished) > waiting(s.requests.waiting) {
 			b.t.Errorf("left are %d bytes of memory, the models %v in the gate, %d lines, %d batches and %d requests", s.memory.used, s.gate.models, len(s.lines), len(s.batches.running), len(s.requests.running))
 		}
 	}

@@ -83,7 +83,7 @@ func (k *keeper) Serve(w http.ResponseWriter, r *http.Request, t turn, next http
 			size, more = 2*size+int64(len(so)), 2
 		}
 	}
-	if out.kept.ID, out.kept.Created = k.store.NewResponseID(); t.Claim != nil {
+	if out.kept.ID, out.kept.Created = k.store.NewID(store.PrefixResponse); t.Claim != nil {
 		out.kept.ID, more = t.Claim.Job().ID, more-1
 	}
 	if t.Store || t.Conversation != "" {

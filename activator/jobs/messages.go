@@ -86,7 +86,7 @@ func (s *Server) createMessages(w http.ResponseWriter, r *http.Request, c activa
 	if err != nil {
 		return err
 	}
-	b, err := s.newBatch(c, store.Batch{Messages: true, Input: kept.ID, Endpoint: endpointMessages, Window: window.String(), Total: n}, max(window, leastWindow))
+	b, err := s.newBatch(c, store.PrefixMessages, store.Batch{Messages: true, Input: kept.ID, Endpoint: endpointMessages, Window: window.String(), Total: n}, max(window, leastWindow))
 	if err != nil {
 		err = errors.Join(err, s.store.DeleteFile(c.Owner(), kept.ID))
 	}

@@ -27,14 +27,16 @@ type pool struct {
 	run   func(ctx, mine context.Context, owner, id string)
 	gauge prometheus.Gauge
 	// awaited are jobs that a client waits for. stopped closes their channels.
-	awaited map[string]chan struct{} // by id
-	// strangers are the addresses of clients without a key, by their unfinished job.
-	strangers map[string]string
+	awaited    map[string]chan struct{} // by id
+	unfinished map[string]client        // by id; with jobs that are being stored
 }
 
 func newPool(most, each int, run func(ctx, mine context.Context, owner, id string), gauge prometheus.Gauge) pool {
-	return pool{most: most, each: each, run: run, gauge: gauge, running: map[string]*running{}, awaited: map[string]chan struct{}{}, strangers: map[string]string{}}
+	return pool{most: most, each: each, run: run, gauge: gauge, running: map[string]*running{}, awaited: map[string]chan struct{}{}, unfinished: map[string]client{}}
 }
+
+// client is who created a job.
+type client struct{ owner, address string } // address is set of one without a key
 
 type running struct {
 	owner  string
@@ -78,7 +80,7 @@ func (p *pool) nextJob() (owner, id string, ok bool) {
 }
 
 func (p *pool) stopped(id string) {
-	delete(p.strangers, id)
+	delete(p.unfinished, id)
 	if c := p.awaited[id]; c != nil {
 		close(c)
 		delete(p.awaited, id)
@@ -114,18 +116,9 @@ func (s *Server) endRequest(owner, id string) {
 	}
 }
 
-func (p *pool) unfinished(owner string) int {
-	n := len(p.waiting.of[owner]) + len(p.hurry.of[owner])
-	for _, r := range p.running {
-		if r.owner == owner {
-			n++
-		}
-	}
-	return n
-}
-
 // addWaiting adds a job unless it is known: the store may report it before its creator does.
 func (p *pool) addWaiting(j store.Ref) {
+	p.unfinished[j.ID] = client{j.Owner, p.unfinished[j.ID].address}
 	if p.running[j.ID] == nil && !p.hurry.has(j) && !p.waiting.has(j) {
 		p.waiting.add(j.Owner, j.ID)
 	}
@@ -149,46 +142,50 @@ func (s *Server) handleNews(n store.News) {
 	s.work.Ring()
 }
 
-// createJob stores a caller's job and schedules it. tooMany is the error if the caller has too many, with their number.
+// createJob stores a caller's job, which has an id, and schedules it. tooMany is the error if the caller has too many, with
+// their number: jobs that are being stored count.
 func (s *Server) createJob(c activator.Caller, j store.Job, body []byte, window time.Duration, most int, tooMany string) (store.Job, error) {
-	j.Owner = c.Owner()
-	s.mu.Lock()
-	p := s.poolOf(j.ID)
-	if j.Input != "" {
-		p = &s.batches
-	}
-	n, stranger := p.unfinished(j.Owner), ""
-	if j.Owner == activator.Anonymous && !c.Local {
-		stranger = c.Client
-		its := 0
-		for _, address := range p.strangers {
-			if address == stranger {
-				its++
-			}
-		}
-		if its >= max(most/8, 1) { // a share of what all clients without a key may have
-			n, most = its, its
-		}
-	}
-	s.mu.Unlock()
-	if n >= most {
-		return j, api.Errorf(http.StatusTooManyRequests, keys.CodeRateLimit, tooMany, n).WithRetryAfter(time.Minute)
-	}
 	var err error
 	if j.Caller, err = json.Marshal(c); err != nil {
 		return j, err
 	}
-	if j, err = s.store.New(j, body, window); err != nil {
-		return j, err
+	j.Owner = c.Owner()
+	its := client{owner: j.Owner}
+	if j.Owner == activator.Anonymous && !c.Local {
+		its.address = c.Client
 	}
+	n, same := 0, 0
 	s.mu.Lock()
-	p.addWaiting(store.Ref{Owner: j.Owner, ID: j.ID})
-	if stranger != "" {
-		p.strangers[j.ID] = stranger
+	p := s.poolOf(j.ID)
+	for _, of := range p.unfinished {
+		if of.owner == its.owner {
+			n++
+		}
+		if of == its {
+			same++
+		}
+	}
+	if its.address != "" && same >= max(most/8, 1) { // a share of what all clients without a key may have
+		n, most = same, same
+	}
+	full := n >= most
+	if !full {
+		p.unfinished[j.ID] = its
+	}
+	s.mu.Unlock()
+	if full {
+		return j, api.Errorf(http.StatusTooManyRequests, keys.CodeRateLimit, tooMany, n).WithRetryAfter(time.Minute)
+	}
+	j, err = s.store.New(j, body, window)
+	s.mu.Lock()
+	if err == nil {
+		p.addWaiting(store.Ref{Owner: j.Owner, ID: j.ID})
+	} else {
+		p.stopped(j.ID)
 	}
 	s.mu.Unlock()
 	s.work.Ring()
-	return j, nil
+	return j, err
 }
 
 // lineup holds waiting ids by owner. The zero value is empty.

@@ -90,7 +90,7 @@ func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.C
 		again()
 		return nil
 	}
-	l, err := s.keepRequest(r, c, "", body.Bytes(), patience)
+	l, err := s.keepRequest(r, c, store.PrefixAsync, body.Bytes(), patience)
 	if err != nil {
 		return err
 	}
@@ -110,8 +110,8 @@ func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.C
 	return nil
 }
 
-// keepRequest takes the id of the response asked for; empty: a new one.
-func (s *Server) keepRequest(r *http.Request, c activator.Caller, id string, body []byte, patience time.Duration) (store.Job, error) {
+// keepRequest stores a request under an id with that prefix.
+func (s *Server) keepRequest(r *http.Request, c activator.Caller, prefix string, body []byte, patience time.Duration) (store.Job, error) {
 	header := ownHeader(r.Header)
 	if n := sizeOf(header); n > maxHeader {
 		return store.Job{}, api.Errorf(http.StatusRequestHeaderFieldsTooLarge, "", "the header has %d bytes that would be kept: want %d at most", n, maxHeader)
@@ -119,6 +119,7 @@ func (s *Server) keepRequest(r *http.Request, c activator.Caller, id string, bod
 	if err := s.front.Charge(r.Context(), c); err != nil {
 		return store.Job{}, err
 	}
+	id, _ := s.store.NewID(prefix)
 	j := store.Job{ID: id, Request: store.Request{Method: r.Method, URI: r.URL.RequestURI(), Header: header}}
 	return s.createJob(c, j, body, patience, s.cfg.MaxLater, "%d requests wait for their answers, as many as may be: try again")
 }

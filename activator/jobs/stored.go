@@ -138,8 +138,7 @@ func (s *Server) takeBackground(w http.ResponseWriter, r *http.Request, c activa
 	if err := s.keeper.goesOn(c.Owner(), q); err != nil {
 		return err
 	}
-	id, _ := s.store.NewResponseID()
-	j, err := s.keepRequest(r, c, id, q.Kept(), limit)
+	j, err := s.keepRequest(r, c, store.PrefixResponse, q.Kept(), limit)
 	if err != nil {
 		return err
 	}

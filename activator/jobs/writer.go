@@ -190,19 +190,25 @@ func (w *responseWriter) keepResponse(response []byte) ([]byte, error) {
 		return response, nil
 	}
 	w.kept.Status = status
-	if w.turn.Store {
+	keep := func() (string, error) {
+		if !w.turn.Store {
+			return "", nil
+		}
 		input := w.input
 		if w.whole != nil {
 			input = w.whole
 		}
-		if err := w.k.store.KeepResponse(w.kept, w.before, input, response, w.turn.Claim); err != nil {
-			return nil, err
-		}
+		return w.kept.ID, w.k.store.KeepResponse(w.kept, w.before, input, response, w.turn.Claim)
 	}
-	if w.turn.Conversation != "" && status != "failed" { // not before: it may have been cancelled
-		if _, err := w.k.store.AddTurn(w.kept.Owner, w.turn.Conversation, w.input, response, w.k.fits(w.kept.Owner, int64(len(w.input)+len(response)), true)); err != nil {
-			return nil, noConversation(err, w.turn.Conversation)
-		}
+	var err error
+	if owner, to := w.kept.Owner, w.turn.Conversation; to != "" && status != "failed" {
+		_, err = w.k.store.AddTurn(owner, to, w.input, response, w.k.fits(owner, int64(len(w.input)+len(response)), true), keep)
+		err = noConversation(err, to)
+	} else {
+		_, err = keep()
+	}
+	if err != nil {
+		return nil, err
 	}
 	w.done = true
 	w.k.count("kept")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 const MaxDepth = 512
@@ -261,11 +262,12 @@ const (
 	maxPart       = 4 << 10
 )
 
-// NextPart returns part n of a form, not decoded. The error is an *[api.Error] for too many parts or a long header.
+// NextPart returns part n of a form, not decoded. The error is an *[api.Error] for too many parts, a long
+// header, or a part that servers read differently.
 func NextPart(form *multipart.Reader, n, most int) (*multipart.Part, error) {
-	part, err := form.NextRawPart()
+	part, err := relay.FormPart(form)
 	size := 0
-	if err == nil {
+	if part != nil {
 		for name, values := range part.Header {
 			size += len(name) + len(strings.Join(values, ""))
 		}

@@ -236,6 +236,9 @@ func TestFormsOfTwoMeanings(t *testing.T) {
 		"without a name":    {"--b\r\n" + model + "; filename=\"\"\r\n\r\nm\r\n--b--\r\n", "", "a file"},
 		"twice":             {"--b\r\n" + model + "\r\n\r\nm\r\n--b\r\n" + model + "\r\n\r\nn\r\n--b--\r\n", "", "two fields"},
 		"with an encoding":  {"--b\r\n" + model + "\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n=6d\r\n--b--\r\n", "=6d", ""},
+		"an attachment":     {"--b\r\n" + model + "\r\n\r\nm\r\n--b\r\nContent-Disposition: attachment; name=\"model\"\r\n\r\nn\r\n--b--\r\n", "", "form-data"},
+		"with a bad word":   {"--b\r\n" + model + "; =x\r\n\r\nm\r\n--b--\r\n", "", "form-data"},
+		"named twice":       {"--b\r\nContent-Disposition: form-data; name=\"x\"\r\n" + model + "\r\n\r\nm\r\n--b--\r\n", "", "form-data"},
 		"by another's name": {"--b\r\nContent-Disposition: form-data; name=\"Model\"\r\n\r\nm\r\n--b--\r\n", "", ""},
 	} {
 		got, err := Form("multipart/form-data; boundary=b", []byte(tt.parts))

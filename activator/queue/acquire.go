@@ -69,7 +69,7 @@ type Want struct {
 	held    time.Duration // in queues and for turns
 	there   time.Duration // the part at instances since Renew
 	woke    time.Duration // the part without an awake instance
-	wake    *Wake         // the trace that its answer ends
+	wake    *Wake         // the trace that [Want.FirstByte] ends
 	woken   api.Trace     // of the wake that it waited for
 
 	// Guarded by the function's mutex.
@@ -93,11 +93,12 @@ func (w *Want) Sent(sent, answered time.Time) {
 	}
 }
 
-// TakeWake returns once the trace that the caller ends with [Wake.FirstByte]; nil: none.
-func (w *Want) TakeWake() *Wake {
-	t := w.wake
-	w.wake = nil
-	return t
+// FirstByte ends the trace of the wake that the request waited for, if any, at its answer's first byte.
+func (w *Want) FirstByte() {
+	if t := w.wake; t != nil {
+		w.wake, t.ended = nil, time.Now()
+		t.done()
+	}
 }
 
 // Renew lets w wait as long as a new request, at its place.
@@ -108,6 +109,7 @@ func (f *Function) Leave(w *Want) {
 	f.mu.Lock()
 	delete(f.wants, w)
 	f.mu.Unlock()
+	w.wake.abandon()
 	w.entry, w.ticket, w.wake = nil, 0, nil
 }
 
@@ -138,6 +140,7 @@ func (f *Function) Acquire(ctx context.Context, w *Want) (*Slot, error) {
 		f.meter.changed()
 	}
 	if s.trace != nil {
+		w.wake.abandon() // of an earlier try
 		w.wake, w.woken = s.trace, s.trace.root.Trace()
 	}
 	return s, nil
@@ -383,6 +386,8 @@ func (f *Function) offer(e *entry, s *Slot) {
 	defer f.mu.Unlock()
 	if f.trace == nil && f.queue.Len() > 0 {
 		f.trace = s.trace
+	} else {
+		s.trace.abandon()
 	}
 	s.release(0)
 }

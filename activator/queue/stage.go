@@ -154,7 +154,7 @@ func (f *Function) traceWake(w *Want) {
 	switch {
 	case f.trace != nil:
 	case w.wake != nil:
-		f.trace = w.TakeWake() // the instance that had it is gone
+		f.trace, w.wake = w.wake, nil // the instance that had it is gone
 	default:
 		t := &Wake{f: f, parent: w.Trace.Span, began: w.Begun, root: f.q.cfg.Tracer.Root(f.Name, w.Trace, api.PartActivator, w.Begun)}
 		t.open.Store(1)
@@ -211,7 +211,6 @@ func (t *Wake) sawAwake(now time.Time) {
 	}
 }
 
-// The caller holds mu.
 func (t *Wake) abandon() {
 	if t != nil {
 		t.root.Done(errLeft)
@@ -224,12 +223,6 @@ func (t *Wake) goesTo(id api.InstanceID, now time.Time) {
 	if t != nil {
 		t.instance, t.picked = id, now
 	}
-}
-
-// FirstByte ends the request at its answer's first byte.
-func (t *Wake) FirstByte() {
-	t.ended = time.Now()
-	t.done()
 }
 
 const maxWoken = 64

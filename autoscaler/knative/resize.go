@@ -26,12 +26,10 @@ const (
 
 const resizeTimeout = 15 * time.Second
 
-var errKubelet = fmt.Errorf("its kubelet does not resize it within %s", resizeTimeout)
-
 type resizer struct {
 	*state
 	rooms *rooms
-	rigid map[string]bool // nodes that don't resize pods
+	rigid map[string]bool // nodes whose pods the API server does not resize
 }
 
 type sizes map[string]corev1.ResourceList
@@ -122,7 +120,7 @@ func (rz *resizer) hasShrunk(p *pod) bool {
 	return false
 }
 
-// shrinkPod is not tried again if Kubernetes refuses.
+// shrinkPod is not tried again if Kubernetes refuses, or its kubelet is late: that concerns the pod alone, as a busy node may be late once.
 func (rz *resizer) shrinkPod(ctx context.Context, id api.InstanceID) {
 	rz.mu.Lock()
 	p := rz.pods[id]
@@ -135,7 +133,7 @@ func (rz *resizer) shrinkPod(ctx context.Context, id api.InstanceID) {
 	rz.mu.Unlock()
 	err := rz.resizePod(ctx, p, small)
 	if err == nil {
-		until, cancel := context.WithTimeoutCause(ctx, resizeTimeout, errKubelet)
+		until, cancel := context.WithTimeoutCause(ctx, resizeTimeout, fmt.Errorf("its kubelet does not resize it within %s", resizeTimeout))
 		defer cancel()
 		if err = rz.awaitSize(until, p, func(o *corev1.Pod) bool { return amountsOf(small).Lack(grantedOf(o, small)) == nil }); err != nil {
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
@@ -149,7 +147,7 @@ func (rz *resizer) shrinkPod(ctx context.Context, id api.InstanceID) {
 	rz.mu.Lock()
 	defer rz.mu.Unlock()
 	p.rigid = true
-	if node := p.object.Spec.NodeName; errors.Is(err, errKubelet) || apierrors.IsMethodNotSupported(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+	if node := p.object.Spec.NodeName; apierrors.IsMethodNotSupported(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
 		rz.rigid[node] = true
 		rz.log.Warn("the pods of sleepers on a node keep what they request: they can't be resized in place", "node", node, "error", err)
 		return

@@ -48,7 +48,7 @@ func compile(b *builder, f Form, v *Vocabulary) (*machine, error) {
 		return a.from
 	})
 	if n := p.leftRecursive(r.from(isFinal, false)); n >= 0 {
-		return nil, formError("the rule %q begins with itself: write it so that something comes before it, for example as a repetition", b.queue[n].name)
+		return nil, formError("the rule %s begins with itself: write it so that something comes before it, for example as a repetition", clip(b.queue[n].name))
 	}
 	open := r.from(func(at int32) bool { return isFinal(at) || p.beginsPlain(at, true) }, false)
 	for i := range p.places {

@@ -31,7 +31,7 @@ func where(v any, o *object) (path string, found bool) {
 	case *object:
 		for _, k := range v.keys {
 			if path, found = where(v.values[k], o); found {
-				return "/" + k + path, true
+				return "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(k) + path, true
 			}
 		}
 		return "", v == o

@@ -237,7 +237,7 @@ func (p *ecmaParser) count() (least, most int) {
 		}
 	}
 	if most >= 0 && most < least {
-		p.fail("a repetition of {%s,%s}: the second number is smaller", from, to)
+		p.fail("a repetition of {%d,%d}: the second number is smaller", least, most)
 	}
 	return least, most
 }
@@ -289,7 +289,7 @@ func (p *ecmaParser) escape(wide bool) (c class, single bool) {
 		r = rune(l - 'a' + 1)
 	default:
 		if r >= 0x80 || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
-			p.fail("\\%c is not ECMA-262, or is a reference back, which is not supported", r)
+			p.fail("a backslash before %q is not ECMA-262, or is a reference back, which is not supported", r)
 		}
 	}
 	return class{{r, r}}, true

@@ -240,7 +240,7 @@ func (p *grammarParser) counted(x expr) expr {
 	r.max = r.min
 	if ranged {
 		if r.max = number(to, -1); r.max >= 0 && r.max < r.min {
-			p.fail("a repetition of {%s,%s}: the second number is smaller", from, to)
+			p.fail("a repetition of {%d,%d}: the second number is smaller", r.min, r.max)
 		}
 	}
 	return r
@@ -308,7 +308,7 @@ func (p *grammarParser) char() rune {
 	case 'U':
 		return p.hex(8)
 	}
-	p.fail("the escape \\%c is unknown", c)
+	p.fail("the escape of %q is unknown", c)
 	return 0
 }
 

@@ -316,7 +316,7 @@ func (c *schemaReader) check(o *object) {
 	for _, k := range o.keys {
 		if slices.Contains(refused, k) {
 			at, _ := where(c.root, o)
-			c.fail("the keyword %s of JSON schema is not supported: leave it out or say it with other keywords; it is in #%s", k, at)
+			c.fail("the keyword %s of JSON schema is not supported: leave it out or say it with other keywords; it is in %s", k, clip("#"+at))
 		}
 	}
 	if o.get("uniqueItems") == true {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -343,4 +344,51 @@ func FuzzSchema(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestMessagesArePlain checks that what a client writes is quoted and cut in messages: they have no control characters,
+// no invisible ones, and are short.
+func TestMessagesArePlain(t *testing.T) {
+	odd, long := "a\n\x1b[2J\u2028\u202e~/b", strings.Repeat("x", 1000)
+	schema := func(v any) error {
+		source, _ := json.Marshal(v) // maps of strings always marshal
+		_, err := constrain.Schema(t.Context(), nil, source)
+		return err
+	}
+	grammar := func(text string) error {
+		f, err := constrain.GBNF(t.Context(), nil, text)
+		if err == nil {
+			_, err = constrain.Compile(t.Context(), nil, f, constrain.NewVocabulary(english))
+		}
+		return err
+	}
+	regex := func(text string) error {
+		_, err := constrain.Regex(t.Context(), nil, text)
+		return err
+	}
+	type object = map[string]any
+	errs := []error{schema(object{"$ref": "#/" + odd}), schema(object{"$schema": odd}), schema(object{"enum": odd}), schema(object{"required": odd}), regex("("), regex(odd + "("), schema(object{"pattern": "\\\u2028"}), schema(object{"pattern": "\\\u0085"})}
+	for _, name := range []string{odd, long} {
+		errs = append(
+			errs,
+			schema(object{"properties": object{name: object{"not": object{}}}}), schema(object{"properties": object{name: name}}), schema(object{"type": name}),
+			schema(object{"minLength": name}), schema(object{"minimum": name}), schema(object{"format": name}), schema(object{"pattern": "\\" + name + "("}), schema(object{"pattern": "(" + name}),
+			grammar(name+" "+name), grammar("root ::= "+name+" "+name+" ("), grammar("root ::= [a]{"+name+"}"),
+		)
+	}
+	for _, r := range []string{"\n", "\u2028", "\u0085", "\x7f"} {
+		errs = append(errs, grammar(`root ::= "\`+r+`"`), grammar("root ::= \"a\"{2,"+r+"1}"), grammar("root ::= \"a\"{2"+r+",1}"))
+	}
+	zeros := strings.Repeat("0", 1000)
+	errs = append(errs, schema(object{"pattern": "a{" + zeros + "2," + zeros + "1}"}), grammar("root ::= "+long+"\n"+long+" ::= "+long+" \"a\""))
+	for i, err := range errs {
+		known, ok := errors.AsType[*constrain.FormError](err)
+		if !ok {
+			t.Errorf("form %d: got %v, want a FormError", i, err)
+			continue
+		}
+		if len(known.Message) > 600 || strings.ContainsFunc(known.Message, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("form %d: the message is not plain: %q", i, known.Message)
+		}
+	}
 }

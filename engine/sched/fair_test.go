@@ -47,7 +47,8 @@ func TestABadPriorityIsNotStarved(t *testing.T) {
 		if tight {
 			blocks = 6 // the low-priority one needs all of them
 		}
-		m := newMachine(t, rand.New(rand.NewPCG(1, 1)), sched.Config{Budget: 8, Seats: 3, Depth: 2, Patience: 10}, block.New(blocks, 4))
+		m := newMachine(t, rand.New(rand.NewPCG(1, 1)), sched.Config{Budget: 8, Seats: 3, Depth: 2}, block.New(blocks, 4))
+		m.sched.Tune(10, 0, 0)
 		keep := func() { crowd(m, 7, func(int) (string, int) { return "", 0 }) }
 		keep()
 		m.add(sched.Request{Prompt: ones(12), Max: 24, Priority: 1000, Tenant: "low"}, true)

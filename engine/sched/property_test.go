@@ -62,9 +62,10 @@ func FuzzSchedule(f *testing.F) {
 		f.Add(seed, uint8(seed*7), uint8(seed), uint8(seed*3), uint8(seed*5), uint8(seed), seed%2 == 0)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, blocks, size, budget, seats, more uint8, prefix bool) {
-		cfg := sched.Config{Seats: 1 + int(seats)%8, Prefix: prefix, Depth: int(more) % 4, Draft: int(more) / 4 % 6, Patience: int(more) / 24 % 4}
+		cfg := sched.Config{Seats: 1 + int(seats)%8, Prefix: prefix, Depth: int(more) % 4, Draft: int(more) / 4 % 6}
 		cfg.Budget = cfg.Seats + int(budget)%32
 		m := newMachine(t, rand.New(rand.NewPCG(seed, 1)), cfg, block.New(1+int(blocks)%24, 1+int(size)%8))
+		m.sched.Tune(int(more)/24%4, 0, 0)
 		m.play(150)
 		m.drain()
 	})
@@ -81,13 +82,14 @@ func TestSameTokens(t *testing.T) {
 				for _, prefix := range []bool{false, true} {
 					for _, draft := range []int{0, 5} {
 						for _, chaos := range []bool{false, true} {
-							cfg := sched.Config{Budget: budget, Seats: 6, Depth: depth, Prefix: prefix, Draft: draft, Patience: 8}
+							cfg := sched.Config{Budget: budget, Seats: 6, Depth: depth, Prefix: prefix, Draft: draft}
 							t.Run(fmt.Sprintf("%+v tight %v chaos %v", cfg, tight, chaos), func(t *testing.T) {
 								blocks := 400
 								if tight {
 									blocks = 17
 								}
 								m := newMachine(t, rand.New(rand.NewPCG(1, 1)), cfg, block.New(blocks, 4))
+								m.sched.Tune(8, 0, 0)
 								m.script(chaos)
 								s := m.sched.Stats()
 								if tight && s.Preemptions == 0 {
@@ -151,11 +153,12 @@ func TestSoak(t *testing.T) {
 	for start := time.Now(); time.Since(start) < *soak; games++ {
 		seed++
 		r := rand.New(rand.NewPCG(seed, 3))
-		cfg := sched.Config{Seats: 1 + r.IntN(32), Prefix: r.IntN(4) > 0, Depth: r.IntN(4), Draft: r.IntN(8), DraftSeats: r.IntN(20), Patience: r.IntN(20), Aging: r.IntN(20)}
+		cfg := sched.Config{Seats: 1 + r.IntN(32), Prefix: r.IntN(4) > 0, Depth: r.IntN(4), Draft: r.IntN(8)}
 		cfg.Budget = cfg.Seats + r.IntN(100)
 		pool := block.New(1+r.IntN(200), 1+r.IntN(16))
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			m := newMachine(t, r, cfg, pool)
+			m.sched.Tune(r.IntN(20), r.IntN(20), r.IntN(20))
 			m.play(20000)
 			m.drain()
 			s := m.sched.Stats()

@@ -20,8 +20,8 @@
 //     Update.
 //
 // Turns go to the best priority, then to the tenant with the fewest computed tokens (virtual time: being idle earns
-// nothing), then by arrival. Against starvation each Config.Patience-th turn, and the next one after Config.Aging
-// steps, goes to the sequence that has waited longest; it goes first from then on.
+// nothing), then by arrival. Against starvation each 64th turn, and the next one after 128 steps, goes to the sequence
+// that has waited longest; it goes first from then on.
 //
 // Every sequence finishes: the first running one is never preempted for others to grow, and [Scheduler.Add] refuses
 // what does not fit in the pool.
@@ -49,35 +49,24 @@ type Config struct {
 	Seats  int  // sequences that run at once
 	Depth  int  // batches in flight; 0: 1
 	Prefix bool // keep blocks of finished sequences in the prefix cache
-
-	Draft      int // most draft tokens of one sequence in one step
-	DraftSeats int // drafts are made up to so many running sequences; 0: 8
-
-	Patience int // every Patience-th turn goes to the sequence that has waited longest; 0: 64
-	Aging    int // so does the turn after Aging steps with a waiting sequence; 0: 128
+	Draft  int  // most draft tokens of one sequence in one step
 }
+
+const (
+	draftSeats = 8   // drafts are made up to so many running sequences
+	patience   = 64  // each so many turns, one goes to the sequence that has waited longest
+	aging      = 128 // so does the turn after so many steps with a waiting sequence
+)
 
 // Validate returns an error for an invalid c.
 func (c Config) Validate() error {
 	if c.Seats < 1 || c.Budget < c.Seats {
 		return fmt.Errorf("scheduler: %d running sequences in a budget of %d tokens per step: want at least 1 sequence, and at least as many tokens", c.Seats, c.Budget)
 	}
-	if c.Depth < 0 || c.Draft < 0 || c.DraftSeats < 0 || c.Patience < 0 || c.Aging < 0 {
-		return fmt.Errorf("scheduler: depth %d, draft %d, draft seats %d, patience %d, aging %d: want none of them negative", c.Depth, c.Draft, c.DraftSeats, c.Patience, c.Aging)
+	if c.Depth < 0 || c.Draft < 0 {
+		return fmt.Errorf("scheduler: depth %d, draft %d: want neither negative", c.Depth, c.Draft)
 	}
 	return nil
-}
-
-func (c Config) withDefaults() Config {
-	for _, f := range []struct {
-		v *int
-		d int
-	}{{&c.Depth, 1}, {&c.DraftSeats, 8}, {&c.Patience, 64}, {&c.Aging, 128}} {
-		if *f.v == 0 {
-			*f.v = f.d
-		}
-	}
-	return c
 }
 
 // Request is sequences that share a prompt.
@@ -157,8 +146,11 @@ type Stats struct {
 
 // Scheduler holds all unfinished sequences.
 type Scheduler struct {
-	cfg     Config
-	pool    *block.Pool
+	cfg  Config
+	pool *block.Pool
+
+	draftSeats, patience, aging int // the constants
+
 	byID    map[ID]*sequence
 	arrived uint64
 	running []*sequence // by rank, then by arrival; the next Schedule removes gone ones
@@ -185,8 +177,11 @@ type Scheduler struct {
 
 // New takes all blocks of the pool. cfg must be valid.
 func New(cfg Config, pool *block.Pool) *Scheduler {
-	cfg = cfg.withDefaults()
-	return &Scheduler{cfg: cfg, pool: pool, byID: map[ID]*sequence{}, queue: newQueue(), flights: make([]flight, cfg.Depth)}
+	cfg.Depth = max(1, cfg.Depth)
+	return &Scheduler{
+		cfg: cfg, draftSeats: draftSeats, patience: patience, aging: aging,
+		pool: pool, byID: map[ID]*sequence{}, queue: newQueue(), flights: make([]flight, cfg.Depth),
+	}
 }
 
 // Add fails if an ID is in use, the prompt is empty or Max leaves no room for a token, and with [ErrTooLong].

@@ -56,7 +56,7 @@ func (s *Scheduler) age() {
 		s.waited = 0
 		return
 	}
-	if s.waited++; s.waited < s.cfg.Aging {
+	if s.waited++; s.waited < s.aging {
 		return
 	}
 	s.waited = 0
@@ -96,7 +96,7 @@ func (s *Scheduler) makeRoom() {
 
 // decode is for sequences with one token left.
 func (s *Scheduler) decode(f *flight) (preempted bool) {
-	guess := s.cfg.Draft > 0 && len(s.running) <= s.cfg.DraftSeats
+	guess := s.cfg.Draft > 0 && len(s.running) <= s.draftSeats
 	for i := 0; i < len(s.running); i++ { // the list may shrink from its end
 		q := s.running[i]
 		if left := q.left(); left != 1 {
@@ -155,7 +155,7 @@ func (s *Scheduler) fill(f *flight, admit bool) {
 		if next == nil || next.rank > worst {
 			return
 		}
-		if s.turns >= s.cfg.Patience && (q != nil || s.queue.len == 0) {
+		if s.turns >= s.patience && (q != nil || s.queue.len == 0) {
 			s.turns = 0
 			if s.promote(q, next) {
 				continue

@@ -117,8 +117,9 @@ func (p *player) do(words []string) string {
 		p.pool = block.New(p.n("blocks", -1), p.n("size", -1))
 		p.sched = sched.New(sched.Config{
 			Budget: p.n("budget", -1), Seats: p.n("seats", -1), Depth: p.n("depth", 1), Prefix: p.has("prefix"),
-			Draft: p.n("draft", 0), Patience: p.n("patience", 0), Aging: p.n("aging", 0),
+			Draft: p.n("draft", 0),
 		}, p.pool)
+		p.sched.Tune(p.n("patience", 0), p.n("aging", 0), 0)
 		p.names, p.flights = []string{"nobody"}, nil
 		return ""
 	case "add":

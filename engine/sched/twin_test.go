@@ -13,22 +13,23 @@ import (
 // twin is the obvious scheduler: one list of sequences, which it sorts and searches again for each question. It
 // guesses nothing.
 type twin struct {
-	cfg     sched.Config
-	pool    *block.Pool
-	all     []*twinSeq // unfinished ones, by arrival
-	arrived int
-	flows   map[string]int // virtual times, by priority and tenant
-	clocks  map[int]int    // by priority
-	turns   int
-	waited  int
-	step    int
-	flights [][]twinEntry
-	ends    []sched.ID
-	items   []string
-	chosen  []*twinSeq // of the items
-	copies  []sched.Copy
-	tokens  int
-	stats   sched.Stats
+	cfg             sched.Config
+	patience, aging int // 0: as the scheduler's
+	pool            *block.Pool
+	all             []*twinSeq // unfinished ones, by arrival
+	arrived         int
+	flows           map[string]int // virtual times, by priority and tenant
+	clocks          map[int]int    // by priority
+	turns           int
+	waited          int
+	step            int
+	flights         [][]twinEntry
+	ends            []sched.ID
+	items           []string
+	chosen          []*twinSeq // of the items
+	copies          []sched.Copy
+	tokens          int
+	stats           sched.Stats
 }
 
 type twinSeq struct {
@@ -170,7 +171,7 @@ func (w *twin) age() {
 		w.waited = 0
 		return
 	}
-	if w.waited++; w.waited < cmp.Or(w.cfg.Aging, 128) {
+	if w.waited++; w.waited < cmp.Or(w.aging, 128) {
 		return
 	}
 	w.waited = 0
@@ -258,7 +259,7 @@ func (w *twin) decode() (preempted bool) {
 }
 
 func (w *twin) fill(admit bool) (done []*twinSeq) {
-	patience, worst, got := cmp.Or(w.cfg.Patience, 64), math.MaxInt, map[string]int{}
+	patience, worst, got := cmp.Or(w.patience, 64), math.MaxInt, map[string]int{}
 	for w.tokens < w.cfg.Budget {
 		open := admit && len(w.seats()) < w.cfg.Seats
 		wants := func(q *twinSeq) bool {

@@ -16,11 +16,13 @@ func FuzzTwin(f *testing.F) {
 		f.Add(seed, uint8(seed*7), uint8(seed), uint8(seed*3), uint8(seed*5), uint8(seed*11), seed%3 > 0)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, blocks, size, budget, seats, more uint8, prefix bool) {
-		cfg := sched.Config{Seats: 1 + int(seats)%8, Prefix: prefix, Depth: int(more) % 4, Patience: int(more) / 4 % 8, Aging: int(more) / 32}
+		cfg := sched.Config{Seats: 1 + int(seats)%8, Prefix: prefix, Depth: int(more) % 4}
 		cfg.Budget = cfg.Seats + int(budget)%32
 		count, width := 1+int(blocks)%24, 1+int(size)%8
 		m := newMachine(t, rand.New(rand.NewPCG(seed, 1)), cfg, block.New(count, width))
 		w := newTwin(cfg, count, width)
+		w.patience, w.aging = int(more)/4%8, int(more)/32
+		m.sched.Tune(w.patience, w.aging, 0)
 		for range 200 {
 			switch {
 			case m.r.IntN(4) == 0 && len(m.live) < 40:

@@ -1,8 +1,12 @@
 package serve
 
 import (
+	"errors"
+	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
 // divide has a parser read an answer in pieces of size bytes.
@@ -62,4 +66,42 @@ func FuzzThoughtParser(f *testing.F) {
 			t.Fatalf("of %q %q and %q are left", answer, thought, text)
 		}
 	})
+}
+
+// TestThoughtBudgetOfVocabulary checks that a limit is refused if the vocabulary can't write the end mark, or not all
+// of it, and kept if it can.
+func TestThoughtBudgetOfVocabulary(t *testing.T) {
+	for letters, able := range map[string]bool{"ab": false, "</hin>": false, "</think>": true} {
+		v := tokenizer.Vocab{Model: "gpt2", Tokens: strings.Split(letters, ""), Merges: []string{}, BOS: tokenizer.None, EOS: tokenizer.None, EOT: tokenizer.None, EOM: tokenizer.None, Unknown: tokenizer.None}
+		tok, err := tokenizer.New(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of, budget := newThoughts(endThought, tok), 0
+		err = (&chatRequest{ThoughtTokens: &budget}).think(of, nil)
+		if !able {
+			if known, ok := errors.AsType[*Error](err); !ok || known.Status != http.StatusBadRequest || known.Param != "thinking_token_budget" {
+				t.Errorf("letters %q: got %v, want 400 for thinking_token_budget", letters, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("letters %q: %v", letters, err)
+		}
+		m, mask, text := of.first(beginThought, budget, nil).Matcher(), make([]uint64, 1), ""
+		for range letters {
+			m.Mask(mask)
+			for id := range int32(len(letters)) {
+				if mask[0] == 1<<id {
+					text += string(tok.Piece(id))
+					if err := m.Accept(id); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		if text != endThought {
+			t.Errorf("thoughts without room end with %q, want %q", text, endThought)
+		}
+	}
 }

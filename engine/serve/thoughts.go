@@ -13,7 +13,7 @@ import (
 type thoughts struct {
 	tok        *tokenizer.Tokenizer
 	begin, end int32    // control tokens; -1: plain text
-	ending     []int32  // tokens of the end mark
+	ending     []int32  // tokens of the end mark; nil: the vocabulary can't write it
 	all, open  []uint64 // masks of all tokens, and of all but end tokens
 }
 
@@ -28,6 +28,9 @@ func newThoughts(template string, tok *tokenizer.Tokenizer) *thoughts {
 		return nil
 	}
 	t := &thoughts{tok: tok, begin: controlToken(tok, beginThought), end: controlToken(tok, endThought), ending: tok.Encode(endThought, true)}
+	if t.end < 0 && !strings.HasSuffix(tok.Decode(t.ending), endThought) {
+		t.ending = nil
+	}
 	words := constrain.Words(tok.Size())
 	t.all, t.open = make([]uint64, words), make([]uint64, words)
 	for id := range int32(tok.Size()) {
@@ -243,8 +246,8 @@ func (c *chatRequest) think(t *thoughts, h *harmony) error {
 	if c.ThoughtTokens != nil && *c.ThoughtTokens < 0 {
 		return badRequest("thinking_token_budget", "thinking_token_budget is %d: want a number from 0", *c.ThoughtTokens)
 	}
-	if c.ThoughtTokens != nil && h != nil {
-		return badRequest("thinking_token_budget", "the format of the model's answers has no limit of its thoughts: leave thinking_token_budget out, or set reasoning_effort")
+	if c.ThoughtTokens != nil && (h != nil || t != nil && t.ending == nil) {
+		return badRequest("thinking_token_budget", "the model's thoughts can't be ended early: leave thinking_token_budget out, or set reasoning_effort")
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"io"
 	"mime"
 	"mime/multipart"
@@ -18,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // prepare converts the body for the runtime. Its errors are the client's faults, or that it left.
@@ -203,15 +203,12 @@ func (x *exchange) media(body []byte) error {
 	return nil
 }
 
-// Uploaded files are data and may pass. Servers read parts that are not well-formed, so these may not.
+// Uploaded files are data and may pass.
 func (x *exchange) mediaForm(r *multipart.Reader) error {
 	for {
-		part, err := r.NextRawPart()
+		part, err := relay.FormPart(r)
 		if err == io.EOF {
 			return nil
-		}
-		if err == nil && (part.FormName() == "" || len(part.Header["Content-Disposition"]) > 1) {
-			err = errors.New("each part needs one Content-Disposition: form-data, with a name")
 		}
 		var text []byte
 		if err == nil && part.FileName() == "" {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 const anyPath = "/…"
@@ -197,11 +198,7 @@ func (x *exchange) everything(ctx context.Context, base string) {
 			} else if host := x.cfg.Host; host != "" {
 				pr.Out.Host = host
 			}
-			for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
-				if v := pr.In.Header[name]; v != nil {
-					pr.Out.Header[name] = v
-				}
-			}
+			relay.CopyForwarded(pr.Out.Header, pr.In.Header)
 			if pr.Out.Header["Forwarded"] == nil {
 				if v := forwarded(pr.In.Header); v != "" {
 					pr.Out.Header["Forwarded"] = []string{v}

@@ -191,7 +191,10 @@ const noFolder = "no model; set the model's reference, such as hf://org/name or 
 
 // Command returns the words that start a runtime, up to our options; empty: our own engine, or a server that somebody else starts.
 func Command(spec api.Runtime) []string {
-	if spec.Endpoint != "" || len(spec.Command) > 0 {
+	switch {
+	case spec.Endpoint != "":
+		return nil
+	case len(spec.Command) > 0:
 		return spec.Command
 	}
 	return strings.Fields(kinds[spec.Kind].command)

@@ -5,14 +5,17 @@ import (
 	"context"
 	"errors"
 	"io"
+	"mime/multipart"
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/localhttp"
@@ -159,6 +162,25 @@ func CopyHeader(to, from http.Header) {
 		}
 	}
 	localhttp.DropNamed(to, from["Connection"])
+}
+
+// CopyForwarded copies the headers in which proxies name their client, which [httputil.ReverseProxy] leaves out.
+func CopyForwarded(to, from http.Header) {
+	for _, name := range strings.Fields("Forwarded X-Forwarded-For X-Forwarded-Host X-Forwarded-Proto") {
+		if v := from[name]; v != nil {
+			to[name] = v
+		}
+	}
+}
+
+// FormPart returns the next part of a form, not decoded. One that is not well-formed, which servers read differently, is an
+// *[api.Error].
+func FormPart(form *multipart.Reader) (*multipart.Part, error) {
+	part, err := form.NextRawPart()
+	if err == nil && (part.FormName() == "" || len(part.Header["Content-Disposition"]) > 1) {
+		err = api.BadRequest("", "each part of a form needs one Content-Disposition: form-data, with a name")
+	}
+	return part, err
 }
 
 // Unreachable reports whether a transport's error means that no server has seen the request.

@@ -34,20 +34,19 @@ type Usage struct {
 }
 
 var (
-	promptNames    = [][]byte{[]byte(`"prompt_tokens"`), []byte(`"input_tokens"`), []byte(`"prompt_eval_count"`), []byte(`"tokens_evaluated"`)}
-	generatedNames = [][]byte{[]byte(`"completion_tokens"`), []byte(`"output_tokens"`), []byte(`"eval_count"`), []byte(`"tokens_predicted"`), []byte(`"predicted_n"`)}
-	cachedNames    = [][]byte{[]byte(`"cached_tokens"`), []byte(`"cache_n"`)} // the second is in llama-server's timings
-	freshNames     = [][]byte{[]byte(`"prompt_n"`)}                           // the uncached rest of the prompt, also in llama-server's timings
-	readNames      = [][]byte{[]byte(`"cache_read_input_tokens"`)}
-	createdNames   = [][]byte{[]byte(`"cache_creation_input_tokens"`)}
-	usageNames     = [][]byte{[]byte(`"usage"`), []byte(`"meta_info"`)} // the second is in SGLang's own API
-	ownNames       = [][]byte{[]byte(`"tokens_predicted"`), []byte(`"timings"`)}
+	promptNames    = bytes.Fields([]byte(`"prompt_tokens" "input_tokens" "prompt_eval_count" "tokens_evaluated"`))
+	generatedNames = bytes.Fields([]byte(`"completion_tokens" "output_tokens" "eval_count" "tokens_predicted" "predicted_n"`))
+	cachedNames    = bytes.Fields([]byte(`"cached_tokens" "cache_n"`)) // the second is in llama-server's timings
+	freshNames     = bytes.Fields([]byte(`"prompt_n"`))                // the uncached rest of the prompt, also in llama-server's timings
+	readNames      = bytes.Fields([]byte(`"cache_read_input_tokens"`))
+	createdNames   = bytes.Fields([]byte(`"cache_creation_input_tokens"`))
+	usageNames     = bytes.Fields([]byte(`"usage" "meta_info"`)) // the second is in SGLang's own API
+	ownNames       = bytes.Fields([]byte(`"tokens_predicted" "timings"`))
 	listNames      = append(usageNames, ownNames[1])
-	startName      = []byte(`"message_start"`)
 	doneName       = []byte(`"done"`)
 	millisName     = []byte(`"predicted_ms"`)
 	nanosName      = []byte(`"eval_duration"`)
-	textNames      = [][]byte{[]byte(`"content"`), []byte(`"text"`), []byte(`"reasoning_content"`), []byte(`"reasoning"`), []byte(`"arguments"`)}
+	textNames      = bytes.Fields([]byte(`"content" "text" "reasoning_content" "reasoning" "arguments"`))
 	usageComment   = []byte(control.UsageComment)
 )
 
@@ -305,7 +304,7 @@ func (m *Usage) Read(p []byte) {
 	if m.Reported {
 		return
 	}
-	starts := m.Style == api.StreamMessages && bytes.Equal(eventType(whole), startName) // nothing is generated yet, whatever number it has
+	starts := m.Style == api.StreamMessages && string(eventType(whole)) == `"message_start"` // nothing is generated yet, whatever number it has
 	prompt, generated := number(p, promptNames, -1), number(p, generatedNames, -1)
 	if fresh := number(p, freshNames, -1); prompt < 0 && fresh >= 0 {
 		prompt = fresh + number(p, cachedNames, 0)

@@ -143,7 +143,7 @@ func testNoResults(t *testing.T, open opener) {
 			t.Errorf("a file without results: %v, want ErrNotFound", err)
 		}
 	}
-	if _, err := s.New(Job{Owner: "b", Batch: Batch{Input: b.Input}}, nil, time.Hour); !errors.Is(err, ErrNotFound) {
+	if _, err := create(s, Job{Owner: "b", Batch: Batch{Input: b.Input}}, nil, time.Hour); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a batch of another owner's file: %v", err)
 	}
 	if all, _, err := s.Jobs("b", PrefixBatch, Query{Limit: 9}); err != nil || len(all) != 0 {
@@ -190,7 +190,7 @@ func testMessages(t *testing.T, open opener) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := s.New(Job{Owner: "a", Batch: Batch{Input: f.ID, Messages: true}}, nil, time.Hour)
+	b, err := create(s, Job{Owner: "a", Batch: Batch{Input: f.ID, Messages: true}}, nil, time.Hour)
 	if err != nil || !strings.HasPrefix(b.ID, PrefixMessages) {
 		t.Fatalf("%+v, %v", b, err)
 	}
@@ -224,7 +224,7 @@ func testWatch(t *testing.T, open opener) {
 	runs.Close()
 	var asked []Job
 	for range 3 {
-		j, err := s.New(Job{Owner: "a"}, []byte("asked"), time.Hour)
+		j, err := create(s, Job{Owner: "a"}, []byte("asked"), time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}

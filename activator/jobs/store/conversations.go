@@ -50,8 +50,9 @@ func (s *Store) changeConversation(owner, id string, do func(c *Job) error) (Job
 }
 
 // AddTurn appends a turn. Turns that are added at the same time follow each other. fits, if not nil, may refuse each turn
-// that the new one would follow.
-func (s *Store) AddTurn(owner, conversation string, input, answer []byte, fits func(last string) error) (id string, err error) {
+// that the new one would follow. with, if not nil, stores another job just before the turn counts, and returns its id: both are
+// stored, or neither is.
+func (s *Store) AddTurn(owner, conversation string, input, answer []byte, fits func(last string) error, with func() (id string, err error)) (id string, err error) {
 	c, before, err := s.turnsOf(owner, conversation)
 	if err != nil {
 		return "", err
@@ -67,20 +68,29 @@ func (s *Store) AddTurn(owner, conversation string, input, answer []byte, fits f
 	if err := s.KeepResponse(turn, before, input, answer, nil); err != nil {
 		return "", err
 	}
-	err = s.setLastTurn(owner, conversation, func(last string) (string, error) {
-		if last == turn.Previous {
-			return id, nil
-		}
-		if err := fits(last); err != nil {
-			return "", err
-		}
-		_, _, err := s.changeJob(owner, id, func(t *Job) error {
-			t.Previous = last
-			return nil
+	also := ""
+	if with != nil {
+		also, err = with()
+	}
+	if err == nil {
+		err = s.setLastTurn(owner, conversation, func(last string) (string, error) {
+			if last == turn.Previous {
+				return id, nil
+			}
+			if err := fits(last); err != nil {
+				return "", err
+			}
+			_, _, err := s.changeJob(owner, id, func(t *Job) error {
+				t.Previous = last
+				return nil
+			})
+			turn.Previous = last
+			return id, err
 		})
-		turn.Previous = last
-		return id, err
-	})
+		if err != nil && also != "" {
+			err = errors.Join(err, unlessGone(s.Delete(owner, also)))
+		}
+	}
 	if err != nil {
 		err = errors.Join(err, unlessGone(s.Delete(owner, id)))
 	}

@@ -196,7 +196,7 @@ func testLimits(t *testing.T, open opener) {
 	if err := try("a", 50); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.New(Job{Owner: "a"}, []byte("x"), time.Minute); !errors.Is(err, ErrFull) {
+	if _, err := create(s, Job{Owner: "a"}, []byte("x"), time.Minute); !errors.Is(err, ErrFull) {
 		t.Errorf("a request beyond half: %v, want ErrFull", err)
 	}
 	if err := s.Fits("a", 1, 0); !errors.Is(err, ErrFull) {
@@ -230,7 +230,7 @@ func testRecords(t *testing.T, open opener) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.New(Job{Owner: "a", Batch: Batch{Input: in.ID}}, nil, time.Hour); !errors.Is(err, ErrFull) {
+	if _, err := create(s, Job{Owner: "a", Batch: Batch{Input: in.ID}}, nil, time.Hour); !errors.Is(err, ErrFull) {
 		t.Errorf("a third batch: %v, want ErrFull", err)
 	}
 	for range 4 {
@@ -260,7 +260,7 @@ func testSweep(t *testing.T, open opener) {
 	s := open(t, Limits{Keep: time.Hour})()
 	old, used := putFile(t, s, "a", "old"), putFile(t, s, "a", "used")
 	c := newBatch(t, s, used.ID)
-	l, err := s.New(Job{Owner: "a"}, []byte("asked"), time.Minute)
+	l, err := create(s, Job{Owner: "a"}, []byte("asked"), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

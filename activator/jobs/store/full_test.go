@@ -42,7 +42,7 @@ func TestFullDisk(t *testing.T) {
 	if _, err = u.Write([]byte("x")); !errors.Is(err, ErrFull) {
 		t.Fatalf("a file on a full disk: %v, want ErrFull", err)
 	}
-	if _, err := s.New(Job{Owner: "a"}, []byte("asked"), time.Minute); !errors.Is(err, ErrFull) {
+	if _, err := create(s, Job{Owner: "a"}, []byte("asked"), time.Minute); !errors.Is(err, ErrFull) {
 		t.Errorf("a request meanwhile: %v, want ErrFull", err)
 	}
 	r := Job{ID: "resp_1", Owner: "a", Created: time.Now()}

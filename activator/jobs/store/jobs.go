@@ -9,25 +9,19 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// New stores a job, which is given up after window. ErrNotFound: the owner has no such input.
+// NewID returns an id, and the time of its creation. It stores nothing.
+func (s *Store) NewID(prefix string) (string, time.Time) { return s.ids.next(prefix) }
+
+// New stores a job with an id of [Store.NewID], which is given up after window. ErrNotFound: the owner has no such input.
 func (s *Store) New(j Job, body []byte, window time.Duration) (Job, error) {
 	if err := s.prepare(); err != nil {
 		return j, err
 	}
-	switch {
-	case IsResponse(j.ID):
-		j.Created = time.Now()
-	case j.Input == "":
-		j.ID, j.Created = s.ids.next(PrefixAsync)
-	default:
+	j.Created = time.Now()
+	if j.Input != "" {
 		if _, err := s.File(j.Owner, j.Input); err != nil {
 			return j, err
 		}
-		prefix := PrefixBatch
-		if j.Messages {
-			prefix = PrefixMessages
-		}
-		j.ID, j.Created = s.ids.next(prefix)
 		j.OutID, _ = s.ids.next("file-")
 		j.ErrID, _ = s.ids.next("file-")
 		j.Status = Validating
@@ -154,9 +148,6 @@ func (s *Store) ReadResponse(j Job) (input, answer []byte, err error) {
 	}
 	return raw[:j.InputBytes:j.InputBytes], raw[j.InputBytes:], nil
 }
-
-// NewResponseID stores nothing.
-func (s *Store) NewResponseID() (string, time.Time) { return s.ids.next(PrefixResponse) }
 
 // KeepResponse stores a response whose id, owner, status and time are set, and ends the request of claim, if not nil.
 // After an error other than ErrUnavailable it is not stored. Those in before are kept as long as it is. ErrFenced: it was

@@ -51,7 +51,7 @@ func work(dir string, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		b, err := s.New(Job{Owner: "a", Batch: Batch{Input: f.ID}}, nil, time.Hour)
+		b, err := create(s, Job{Owner: "a", Batch: Batch{Input: f.ID}}, nil, time.Hour)
 		if err != nil {
 			return err
 		}
@@ -99,12 +99,12 @@ func beside(s *Store, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	l, err := s.New(Job{Owner: "a"}, []byte("asked"), time.Hour)
+	l, err := create(s, Job{Owner: "a"}, []byte("asked"), time.Hour)
 	if err != nil {
 		return err
 	}
 	r := Job{Owner: "a", Status: Completed}
-	r.ID, r.Created = s.NewResponseID()
+	r.ID, r.Created = s.NewID(PrefixResponse)
 	if err := s.KeepResponse(r, nil, []byte("asked"), bytes.Repeat([]byte("z"), 1+rand.IntN(10_000)), nil); err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func TestMembers(t *testing.T) {
 	}()
 	c := newBatch(t, one, putFile(t, one, "a", "…").ID)
 	id := c.Job().ID
-	l, err := one.New(Job{Owner: "a"}, []byte("asked"), time.Hour)
+	l, err := create(one, Job{Owner: "a"}, []byte("asked"), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestElsewhere(t *testing.T) {
 	}
 	var claims []*Claim
 	for _, name := range []string{"resp_1", "resp_2"} {
-		l, err := one.New(Job{ID: name, Owner: "a"}, []byte("asked"), time.Hour)
+		l, err := create(one, Job{ID: name, Owner: "a"}, []byte("asked"), time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +218,7 @@ func TestFaults(t *testing.T) {
 			in := putFile(t, first, "a", "…").ID
 			var ids []string
 			for range 3 {
-				b, err := first.New(Job{Owner: "a", Batch: Batch{Input: in}}, nil, time.Hour)
+				b, err := create(first, Job{Owner: "a", Batch: Batch{Input: in}}, nil, time.Hour)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -386,12 +386,12 @@ func TestDown(t *testing.T) {
 		"file":  func() error { _, err := s.File("a", "file-1"); return err },
 		"files": func() error { _, _, err := s.Files("a", "", Query{Limit: 1}); return err },
 		"batch": func() error {
-			_, err := s.New(Job{Owner: "a", Batch: Batch{Input: "file-1"}}, nil, time.Hour)
+			_, err := create(s, Job{Owner: "a", Batch: Batch{Input: "file-1"}}, nil, time.Hour)
 			return err
 		},
 		"claim":    func() error { _, err := s.Claim("a", "batch_1", false); return err },
 		"cancel":   func() error { _, err := s.Cancel("a", "batch_1"); return err },
-		"later":    func() error { _, err := s.New(Job{Owner: "a"}, []byte("x"), time.Hour); return err },
+		"later":    func() error { _, err := create(s, Job{Owner: "a"}, []byte("x"), time.Hour); return err },
 		"response": func() error { return s.KeepResponse(Job{ID: "resp_1", Owner: "a"}, nil, nil, nil, nil) },
 		"fits":     func() error { return s.Fits("a", 1, 0) },
 		"sweep":    func() error { _, err := s.Sweep(time.Now()); return err },

@@ -21,7 +21,7 @@ func asked(t *testing.T, s *Store, j Job) string {
 func testLater(t *testing.T, open opener) {
 	again := open(t, Limits{})
 	s := again()
-	l, err := s.New(Job{Owner: "a", Caller: []byte("{}"), Request: Request{URI: "/v1/x", Header: http.Header{"K": {"v"}}}}, []byte("asked"), time.Minute)
+	l, err := create(s, Job{Owner: "a", Caller: []byte("{}"), Request: Request{URI: "/v1/x", Header: http.Header{"K": {"v"}}}}, []byte("asked"), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func testLater(t *testing.T, open opener) {
 // testDeletedWhileServed: no one waits for the answer any more.
 func testDeletedWhileServed(t *testing.T, open opener) {
 	s := open(t, Limits{})()
-	l, err := s.New(Job{Owner: "a"}, []byte("asked"), time.Minute)
+	l, err := create(s, Job{Owner: "a"}, []byte("asked"), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func testResponses(t *testing.T, open opener) {
 	if err := s.KeepResponse(Job{ID: "resp_4", Owner: "a", Created: time.Now()}, nil, nil, nil, nil); !errors.Is(err, ErrFull) {
 		t.Errorf("a fourth: %v", err)
 	}
-	if _, err := s.New(Job{ID: "resp_4", Owner: "a"}, nil, time.Hour); !errors.Is(err, ErrFull) {
+	if _, err := create(s, Job{ID: "resp_4", Owner: "a"}, nil, time.Hour); !errors.Is(err, ErrFull) {
 		t.Errorf("a fourth in the background: %v", err)
 	}
 	s = again()
@@ -156,7 +156,7 @@ func testResponses(t *testing.T, open opener) {
 func testResponseOfClaim(t *testing.T, open opener) {
 	again := open(t, Limits{})
 	s := again()
-	l, err := s.New(Job{ID: "resp_1", Owner: "a"}, []byte("body"), time.Hour)
+	l, err := create(s, Job{ID: "resp_1", Owner: "a"}, []byte("body"), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

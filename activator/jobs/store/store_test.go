@@ -236,10 +236,25 @@ func readAll(t *testing.T, body Body) string {
 	return string(raw)
 }
 
+// create stores a job under a new id, unless it has one.
+func create(s *Store, j Job, body []byte, window time.Duration) (Job, error) {
+	prefix := PrefixAsync
+	switch {
+	case j.Messages:
+		prefix = PrefixMessages
+	case j.Input != "":
+		prefix = PrefixBatch
+	}
+	if j.ID == "" {
+		j.ID, _ = s.NewID(prefix)
+	}
+	return s.New(j, body, window)
+}
+
 // newBatch creates a batch of the owner a and claims it.
 func newBatch(t *testing.T, s *Store, input string) *Claim {
 	t.Helper()
-	b, err := s.New(Job{Owner: "a", Batch: Batch{Input: input, Endpoint: "/v1/x"}}, nil, time.Hour)
+	b, err := create(s, Job{Owner: "a", Batch: Batch{Input: input, Endpoint: "/v1/x"}}, nil, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +274,7 @@ func result(n int, ok bool) Result {
 func keepResponse(t *testing.T, s *Store, ago time.Duration, previous string, before ...string) string {
 	t.Helper()
 	r := Job{Owner: "a", Status: Completed, Response: Response{Previous: previous}}
-	r.ID, r.Created = s.NewResponseID()
+	r.ID, r.Created = s.NewID(PrefixResponse)
 	r.Created = r.Created.Add(-ago)
 	if err := s.KeepResponse(r, before, []byte("asked"), []byte("answered"), nil); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,10 @@ func TestNoProgram(t *testing.T) {
 		if got, missing := NoProgram(f), there != "ray"; (got != "") != missing || missing && !strings.Contains(got, "program ray ") {
 			t.Errorf("with %s: %q", there, got)
 		}
+		f.Runtime.Endpoint, f.Runtime.Command = "http://127.0.0.1:8000", []string{"of-somebody-else"}
+		if got := NoProgram(f); got != "" {
+			t.Errorf("attached: %q", got)
+		}
 	}
 }
 
