@@ -132,6 +132,25 @@ func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
 }
 
 // TestNotEncodable: a value that JSON can't have ends the segment with that reason, and recording begins again.
+// TestZone: a segment begins in the time zone of its first round.
+func TestZone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rec, folder := recording(t, Config{})
+		rec.run(func() {
+			rec.Begin(noon.UTC(), noon, &thing{}, nil)
+			rec.Round(noon, 0)
+			rec.End()
+		})
+		segments, err := Open(folder)
+		if err != nil || len(segments) != 1 {
+			t.Fatalf("%d segments, %v", len(segments), err)
+		}
+		if got := segments[0].Began.Format(time.RFC3339); got != "2026-03-01T12:00:00+01:00" {
+			t.Errorf("it began at %s", got)
+		}
+	})
+}
+
 func TestNotEncodable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec, folder := recording(t, Config{})

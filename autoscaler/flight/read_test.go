@@ -22,7 +22,7 @@ func written(t testing.TB, segments, rounds int) (data []byte, second int) {
 		if k == 1 {
 			second = b.Len()
 		}
-		w, err := newSegmentWriter(&b, Header{Version: "v1", Arch: "amd64", Run: "run", Began: noon, Zone: "CET", Offset: 3600}, someThing(rand.New(rand.NewPCG(1, uint64(k)))))
+		w, err := newSegmentWriter(&b, Header{Version: "v1", Arch: "amd64", Run: "run", Began: noon}, someThing(rand.New(rand.NewPCG(1, uint64(k)))))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -123,13 +123,13 @@ func (r *Recorder) Due(now time.Time) bool {
 // time of the next round. finish, which may be nil, is called by the goroutine of Run, to change state before it is
 // written.
 func (r *Recorder) Begin(asOf, now time.Time, state any, finish func()) {
-	name, offset := now.Zone()
+	_, zone := now.Zone()
 	r.on = true
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := &Header{Version: r.cfg.Version, Arch: runtime.GOARCH, Run: r.run, Began: asOf, Zone: name, Offset: offset, Follows: r.follows}
+	h := &Header{Version: r.cfg.Version, Arch: runtime.GOARCH, Run: r.run, Began: asOf.In(now.Location()), Follows: r.follows}
 	r.queue = append(r.queue, step{begin: h, state: state, finish: finish})
-	r.open, r.follows, r.rotate, r.began, r.zone, r.pausedAt = true, false, false, now, offset, time.Time{}
+	r.open, r.follows, r.rotate, r.began, r.zone, r.pausedAt = true, false, false, now, zone, time.Time{}
 	r.bell.Ring()
 }
 

@@ -22,18 +22,12 @@ type Header struct {
 	// Version and Arch describe the program that wrote it.
 	Version string    `json:"version"`
 	Arch    string    `json:"arch"`
-	Began   time.Time `json:"began"`
-	// Offset is in seconds east of UTC.
-	Zone   string `json:"zone"`
-	Offset int    `json:"offset"`
+	Began   time.Time `json:"began"` // in the writer's time zone
 	// Run is the same for all segments of a process.
 	Run string `json:"run"`
 	// Follows: the previous segment of the run ended where it begins.
 	Follows bool `json:"follows,omitempty"`
 }
-
-// Location returns the time zone of the segment.
-func (h Header) Location() *time.Location { return time.FixedZone(h.Zone, h.Offset) }
 
 // Round is the input and the decisions of one time.
 type Round struct {

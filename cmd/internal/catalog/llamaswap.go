@@ -150,22 +150,30 @@ func (s *swap) lose(n *yaml.Node, of string, kept []string) {
 	}
 }
 
-// pairs returns n's own pairs, after those of merged mappings that these do not override.
+// pairs returns n's own pairs, after those of merged mappings that these do not override. Of a list of mappings the first overrides.
 func pairs(n *yaml.Node) (own [][2]*yaml.Node) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	var merged [][2]*yaml.Node
-	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
-		if n.Content[i].Tag == "!!merge" {
-			merged = append(merged, pairs(n.Content[i+1])...)
-			continue
+	var merged []*yaml.Node
+	switch n.Kind {
+	case yaml.SequenceNode:
+		merged = n.Content
+	case yaml.MappingNode:
+		for p := range slices.Chunk(n.Content, 2) {
+			if p[0].Tag == "!!merge" {
+				merged = append(merged, p[1])
+			} else {
+				own = append(own, [2]*yaml.Node(p))
+			}
 		}
-		own = append(own, [2]*yaml.Node(n.Content[i:]))
 	}
-	return append(slices.DeleteFunc(merged, func(m [2]*yaml.Node) bool {
-		return slices.ContainsFunc(own, func(p [2]*yaml.Node) bool { return p[0].Value == m[0].Value })
-	}), own...)
+	for _, m := range merged {
+		own = append(slices.DeleteFunc(pairs(m), func(m [2]*yaml.Node) bool {
+			return slices.ContainsFunc(own, func(p [2]*yaml.Node) bool { return p[0].Value == m[0].Value })
+		}), own...)
+	}
+	return own
 }
 
 // expand returns a function that replaces macros, the last first: they may contain earlier ones.

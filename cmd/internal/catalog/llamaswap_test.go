@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,6 +161,32 @@ func TestLlamaSwapOverrides(t *testing.T) {
 	}
 	if len(left) != 2 || !strings.Contains(left[0].String(), ":1: x is") || !strings.Contains(left[1].String(), ":7: models.a.unlisted is") {
 		t.Errorf("left out are %v", left)
+	}
+}
+
+// TestLlamaSwapMerges: of a list of merged mappings the first that has a key counts, as where a model is decoded.
+func TestLlamaSwapMerges(t *testing.T) {
+	path := swapFile(t, "x: &x\n  a: &a {cmd: 'one --port ${PORT}', unlisted: true}\ny: &y\n  a: {}\n  b: &b {cmd: 'two --port ${PORT}', name: b}\nmodels:\n  <<: [*x, *y]\n  c:\n    <<: [*a, *b]\n")
+	functions, left, err := catalog.LlamaSwap(path, catalog.GPU{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, lost []string
+	for _, f := range functions {
+		got = append(got, string(f.Name)+" "+f.Runtime.Command[0])
+	}
+	for _, l := range left {
+		_, what, _ := strings.Cut(l.String(), path+":")
+		what, _, _ = strings.Cut(what, " is left out")
+		lost = append(lost, what)
+	}
+	slices.Sort(got)
+	slices.Sort(lost)
+	if d := cmp.Diff([]string{"default/a one", "default/b two", "default/c one"}, got); d != "" {
+		t.Errorf("functions, -want +got:\n%s", d)
+	}
+	if d := cmp.Diff([]string{"1: x", "2: models.a.unlisted", "2: models.c.unlisted", "3: y", "5: models.b.name", "5: models.c.name"}, lost); d != "" {
+		t.Errorf("left out, -want +got:\n%s", d)
 	}
 }
 

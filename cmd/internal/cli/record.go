@@ -132,7 +132,7 @@ func (r *recording) Check(ctx context.Context) (all []checkedSegment, err error)
 }
 
 func checkSegment(ctx context.Context, s *flight.Segment) (checkedSegment, error) {
-	c := checkedSegment{From: s.Began.In(s.Location()), To: s.Began.In(s.Location()), Run: s.Run, Version: s.Version}
+	c := checkedSegment{From: s.Began, To: s.Began, Run: s.Run, Version: s.Version}
 	for round, err := range rounds(ctx, s) {
 		if err != nil {
 			if ctx.Err() != nil {

@@ -114,7 +114,7 @@ func TestKeysOfThePage(t *testing.T) {
 		t.Errorf("the Secret has %+v", got)
 	}
 	c.deny = func(_, resource, _ string) bool { return resource == "secrets" }
-	if status, _, body := ask(t, http.MethodGet, url+admin.PathKeys, bearer...); status != http.StatusConflict || !strings.Contains(body, "you may not get secrets") {
+	if status, _, body := ask(t, http.MethodGet, url+admin.PathKeys, bearer...); status != http.StatusInternalServerError || !strings.Contains(body, "you may not get secrets") {
 		t.Errorf("without the right: %d %s", status, body)
 	}
 }

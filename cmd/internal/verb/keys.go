@@ -42,7 +42,7 @@ func makeKey(ctx context.Context, file KeysFile, k apikey.Key) (secret string, f
 	}
 	err = file.Change(ctx, func(raw []byte) ([]byte, error) {
 		first = len(raw) == 0
-		return apikey.Add(raw, k)
+		return conflicting(apikey.Add(raw, k))
 	})
 	return secret, first, withName(file, err)
 }
@@ -78,8 +78,20 @@ func editKey(ctx context.Context, file KeysFile, name string, edit func(raw []by
 		if len(raw) == 0 {
 			return nil, fmt.Errorf("%w: %s", apikey.ErrUnknown, name)
 		}
-		return edit(raw)
+		return conflicting(edit(raw))
 	}))
+}
+
+// conflict is why the keys that are there do not allow a change. Other errors are about the store.
+type conflict struct{ error }
+
+func (c conflict) Unwrap() error { return c.error }
+
+func conflicting(raw []byte, err error) ([]byte, error) {
+	if err != nil {
+		err = conflict{err}
+	}
+	return raw, err
 }
 
 func revokeIn(ctx context.Context, file KeysFile, name string) error {
@@ -141,10 +153,10 @@ func changeKeys(file KeysFile, r *http.Request) (answer any, err error) {
 	default:
 		return nil, api.Errorf(http.StatusMethodNotAllowed, api.CodeUnknownPath, "keys are for GET, POST, PATCH and DELETE")
 	}
-	switch {
+	switch _, conflicts := errors.AsType[conflict](err); {
 	case errors.Is(err, apikey.ErrUnknown):
 		err = api.Errorf(http.StatusNotFound, "", "%v", err)
-	case err != nil:
+	case conflicts:
 		err = api.Errorf(http.StatusConflict, "", "%v", err)
 	}
 	return answer, err

@@ -125,6 +125,34 @@ func TestSetKey(t *testing.T) {
 	}
 }
 
+// TestKeysErrors: a conflict is with keys that are there; a file that can't be read or written is our failure.
+func TestKeysErrors(t *testing.T) {
+	dir := t.TempDir()
+	good, bad, absent := filepath.Join(dir, "keys.yaml"), dir, filepath.Join(dir, "absent", "keys.yaml")
+	if _, err := keys(t, good, "create", "alice"); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		file, method, name, body string
+		status                   int
+	}{
+		{good, http.MethodPost, "", `{"name":"alice"}`, http.StatusConflict},
+		{good, http.MethodPost, "", `{"name":"bob","concurrent":-1}`, http.StatusConflict},
+		{good, http.MethodPatch, "alice", `{"concurrent":-1}`, http.StatusConflict},
+		{good, http.MethodDelete, "bob", ``, http.StatusNotFound},
+		{bad, http.MethodGet, "", ``, http.StatusInternalServerError},
+		{bad, http.MethodDelete, "alice", ``, http.StatusInternalServerError},
+		{absent, http.MethodPost, "", `{"name":"bob"}`, http.StatusInternalServerError},
+		{absent, http.MethodPatch, "alice", `{"concurrent":1}`, http.StatusInternalServerError},
+	} {
+		w := httptest.NewRecorder()
+		ServeKeys(KeysPath(tc.file)).ServeHTTP(w, httptest.NewRequest(tc.method, "/rouse/v1/keys?name="+tc.name, strings.NewReader(tc.body)))
+		if w.Code != tc.status {
+			t.Errorf("%s %s in %s: got %d %s, want %d", tc.method, tc.body, tc.file, w.Code, w.Body, tc.status)
+		}
+	}
+}
+
 // TestKeysFolder checks that no folder is made for a file that a person names.
 func TestKeysFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "absent")
