@@ -9,7 +9,6 @@ import (
 
 	"github.com/gorilla/mux"
 
-	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -38,7 +37,7 @@ func (m listed) object() model {
 	state := api.Gone
 	for _, b := range m.t.shares {
 		st, found := b.f.Best()
-		if found && (state == api.Gone || route.Sooner(st.State, state)) {
+		if found && st.State.Sooner(state) {
 			state = st.State
 		}
 	}

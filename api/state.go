@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,8 +21,13 @@ const (
 	Gone      State = "gone"      // no process
 )
 
-// States are all states of an instance.
-var States = []State{Starting, Awake, Draining, Asleep, Unhealthy, Gone}
+// States are all states of an instance, from the one in which it accepts a request soonest.
+var States = []State{Awake, Starting, Draining, Asleep, Unhealthy, Gone}
+
+// Sooner reports whether an instance in state s accepts a request sooner than one in state than. Unknown states come last.
+func (s State) Sooner(than State) bool {
+	return uint(slices.Index(States, s)) < uint(slices.Index(States, than)) // -1 becomes the highest
+}
 
 // Level is the depth of a sleep.
 type Level int
@@ -362,8 +368,5 @@ func (r Requests) String() string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, name))
 		}
 	}
-	if len(parts) == 0 {
-		return "nothing"
-	}
-	return strings.Join(parts, ", ")
+	return cmp.Or(strings.Join(parts, ", "), "nothing")
 }

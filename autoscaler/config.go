@@ -47,8 +47,6 @@ type Config struct {
 const (
 	// assumedResidue is for a sleeping process, on each GPU.
 	assumedResidue = api.GiB
-	// demandTTL is how long a demand counts; activators repeat it each second.
-	demandTTL = 15 * time.Second
 	// probeAfter is how long an instance may be silent if its state matters.
 	probeAfter = 5 * time.Second
 )

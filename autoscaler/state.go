@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/internal/tombstone"
 	"github.com/rouse-dev/rouse/internal/waketrace"
@@ -144,7 +145,7 @@ func (a *loop) expire(f *function, now time.Time) (next time.Time) {
 		if d.Zero() {
 			continue
 		}
-		t := d.heard.Add(demandTTL)
+		t := d.heard.Add(control.DemandTTL)
 		if !t.After(now) {
 			delete(f.demands, who)
 			changed = true

@@ -314,15 +314,10 @@ func (s *Set) Retire() {
 // All returns the set's own slice.
 func (s *Set) All() []*Instance { return s.all }
 
-var rank = map[api.State]int{api.Awake: 5, api.Starting: 4, api.Draining: 3, api.Asleep: 2, api.Unhealthy: 1}
-
-// Sooner compares how soon instances in states a and b accept a request.
-func Sooner(a, b api.State) bool { return rank[a] > rank[b] }
-
 // Best returns the report of the instance that accepts a request soonest.
 func (s *Set) Best() (st api.InstanceStatus, ok bool) {
 	for _, i := range s.all {
-		if !ok || rank[i.status.State] > rank[st.State] {
+		if !ok || i.status.State.Sooner(st.State) {
 			st, ok = i.status, true
 		}
 	}

@@ -36,6 +36,23 @@ func TestWire(t *testing.T) {
 	}
 }
 
+// TestState: the state of a function comes from the instance that accepts a request soonest, and one that drains accepts none any more.
+func TestState(t *testing.T) {
+	for k, want := range api.States {
+		var f admin.Function
+		for _, s := range append([]api.State{"of a later version"}, api.States[k:]...) {
+			f.Instances = append([]api.InstanceStatus{{State: s}}, f.Instances...)
+		}
+		if got := f.State(); got != want {
+			t.Errorf("%v: %s, want %s", f.Instances, got, want)
+		}
+	}
+	both := admin.Function{Instances: []api.InstanceStatus{{State: api.Draining}, {State: api.Starting}}}
+	if got := both.State(); got != api.Starting {
+		t.Errorf("one drains while another starts: %s", got)
+	}
+}
+
 // TestFailed checks the reported reason for a function without an instance, also if it can never have one. A function
 // that serves has not failed.
 func TestFailed(t *testing.T) {

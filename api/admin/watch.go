@@ -94,13 +94,12 @@ func brief(message string) string {
 	return "…" + strings.ToValidUTF8(message[len(message)-mostMessage:], "")
 }
 
-// State returns the best state of the function's instances.
+// State returns the state of the instance that accepts a request soonest.
 func (f Function) State() api.State {
-	best, rank := api.Gone, 0
-	ranks := map[api.State]int{api.Gone: 0, api.Unhealthy: 1, api.Asleep: 2, api.Starting: 3, api.Draining: 4, api.Awake: 5}
+	best := api.Gone
 	for _, i := range f.Instances {
-		if r := ranks[i.State]; r > rank {
-			best, rank = i.State, r
+		if i.State.Sooner(best) {
+			best = i.State
 		}
 	}
 	return best

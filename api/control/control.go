@@ -50,6 +50,9 @@ const (
 // MostWait bounds [HeaderWait].
 const MostWait = 10 * time.Second
 
+// DemandTTL is how long an [api.Demand] counts after it was heard; activators repeat it each second.
+const DemandTTL = 15 * time.Second
+
 // SleepRequest puts an instance to sleep.
 type SleepRequest struct {
 	Level api.Level `json:"level"`

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // counting is an activator that counts its functions.
@@ -85,7 +86,7 @@ func TestLostDemand(t *testing.T) {
 			if waiting > 0 {
 				f.EmitOf(api.NewEvent(api.EventDemand, "/front/x", "east/m", api.Demand{Function: "east/m", Activator: "front/x", Waiting: waiting}))
 			}
-			time.Sleep(demandTTL - time.Second)
+			time.Sleep(control.DemandTTL - time.Second)
 			synctest.Wait()
 			f.mu.Lock()
 			if got := s.demand["east/m"].Waiting; got != waiting {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
@@ -96,9 +95,6 @@ type part struct {
 	waiting int
 	tenants map[string]int
 }
-
-// demandTTL is how long a lost front door's demand counts; activators repeat theirs each second.
-const demandTTL = 15 * time.Second
 
 // divideDemand sends a function's demand to agents, and to this machine. Another front door's demand goes only to agents
 // that are no front doors. [Front.flushEvents] must follow.

@@ -22,6 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/activator/share"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
@@ -318,7 +319,7 @@ func (f *Front) EmitOf(e api.Event) {
 		if fn.theirs[demand.Activator] = demand; demand.Waiting == 0 {
 			delete(fn.theirs, demand.Activator)
 		}
-		fn.wakeAt(demand.At.Add(demandTTL))
+		fn.wakeAt(demand.At.Add(control.DemandTTL))
 		f.demandChanged(fn)
 	case !f.cfg.SharesNear:
 		f.out = append(f.out, e)

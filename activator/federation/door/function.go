@@ -11,6 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/federation/protocol"
 	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // function is a function that agents serve, that this machine has, or that is to be created in a cluster.
@@ -237,7 +238,7 @@ func (f *state) refresh(fn *function, now time.Time) {
 		f.tell(func() { f.deps.Activator.PutFunction(spec) })
 	}
 	for who, d := range fn.theirs {
-		if end := d.At.Add(demandTTL); now.Before(end) {
+		if end := d.At.Add(control.DemandTTL); now.Before(end) {
 			fn.wakeAt(end)
 		} else {
 			delete(fn.theirs, who)
