@@ -295,17 +295,6 @@ func TestGPUsOfRequests(t *testing.T) {
 	}
 }
 
-// TestEveryKeyHasASetter compares the table of keys with the setters.
-func TestEveryKeyHasASetter(t *testing.T) {
-	for _, k := range config.Keys(&api.Function{}) {
-		manifest := strings.Replace(full, "autoscaling.knative.dev/window: 40s", k.Name+": []", 1)
-		_, err := config.Parse(strings.NewReader(manifest), "m.yaml", ".")
-		if err == nil || !strings.Contains(err.Error(), k.Name) {
-			t.Errorf("key %s: a list as its value gives %v, want an error that names the key", k.Name, err)
-		}
-	}
-}
-
 func FuzzParse(f *testing.F) {
 	f.Add(full)
 	f.Add("a: &a [*a]")

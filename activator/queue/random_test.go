@@ -137,9 +137,9 @@ func nothingIsLeft(t *testing.T, seed uint64) {
 			t.Errorf("%d run at %s", i.Running(), i.ID)
 		}
 	}
-	for client, sum := range charged.sum {
-		if math.Abs(sum-paid.sum[client]) > 1e-6 {
-			t.Errorf("%s was charged %g, and has used %g", client, sum, paid.sum[client])
+	for _, client := range []string{"a", "b", "c", "d"} {
+		if sum, used := charged.sum[client], paid.sum[client]; math.Abs(sum-used) > 1e-6 || used == 0 {
+			t.Errorf("%s was charged %g, and has used %g", client, sum, used)
 		}
 	}
 	if elapsed := time.Since(began).Seconds(); gpuSeconds <= 0 || gpuSeconds > elapsed {

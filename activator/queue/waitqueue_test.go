@@ -196,6 +196,7 @@ func TestAgainstSlowTwin(t *testing.T) {
 	var queue waitQueue
 	queue.Limit(api.Hold{Capacity: 50, MaxBytes: 1000})
 	var twin, out []*entry
+	refused, displaced := 0, 0
 	before := func(a, b *entry) int {
 		if pa, pb := fair.Clamp(a.Priority), fair.Clamp(b.Priority); pa != pb {
 			return pb - pa
@@ -205,16 +206,23 @@ func TestAgainstSlowTwin(t *testing.T) {
 	for step := range 20000 {
 		switch op := r.IntN(5); {
 		case op <= 1:
-			e := &entry{Priority: r.IntN(21) - 10, Bytes: api.Bytes(r.IntN(60))}
-			displaced, _, ok := queue.Enter(e, epoch, 0)
-			if ok {
-				twin = append(twin, e)
-			}
-			for _, v := range displaced {
-				if v.Priority >= min(e.Priority, 0) {
-					t.Fatalf("step %d: one of priority %d went for one of %d", step, v.Priority, e.Priority)
+			e := &entry{Priority: r.IntN(21) - 10, Bytes: api.Bytes(r.IntN(40))}
+			fits := func(all []*entry) bool { return len(all) < 50 && bytesOf(all)+e.Bytes <= 1000 }
+			gone, why, ok := queue.Enter(e, epoch, 0)
+			for _, v := range gone {
+				if v.Priority >= min(e.Priority, 0) || fits(twin) {
+					t.Fatalf("step %d: one of priority %d went for one of %d, which had room: %t", step, v.Priority, e.Priority, fits(twin))
 				}
 				twin = slices.DeleteFunc(twin, func(o *entry) bool { return o == v })
+			}
+			least := slices.DeleteFunc(slices.Clone(twin), func(o *entry) bool { return fair.Clamp(o.Priority) < fair.Clamp(min(e.Priority, 0)) })
+			if ok && !fits(twin) || !ok && (len(gone) > 0 || fits(least)) {
+				t.Fatalf("step %d: %+v enters: %t %s, for %d others", step, e, ok, why, len(gone))
+			}
+			if displaced += len(gone); ok {
+				twin = append(twin, e)
+			} else {
+				refused++
 			}
 		case op == 2:
 			want := (*entry)(nil)
@@ -238,14 +246,20 @@ func TestAgainstSlowTwin(t *testing.T) {
 			}
 			twin = slices.Delete(twin, i, i+1)
 		}
-		var bytes api.Bytes
-		for _, e := range twin {
-			bytes += e.Bytes
-		}
-		if queue.Len() != len(twin) || queue.Bytes() != bytes {
-			t.Fatalf("step %d: got %d entries of %d bytes, want %d of %d", step, queue.Len(), queue.Bytes(), len(twin), bytes)
+		if queue.Len() != len(twin) || queue.Bytes() != bytesOf(twin) {
+			t.Fatalf("step %d: got %d entries of %d bytes, want %d of %d", step, queue.Len(), queue.Bytes(), len(twin), bytesOf(twin))
 		}
 	}
+	if refused < 100 || displaced < 100 {
+		t.Errorf("%d were refused and %d displaced: too few to tell", refused, displaced)
+	}
+}
+
+func bytesOf(all []*entry) (sum api.Bytes) {
+	for _, e := range all {
+		sum += e.Bytes
+	}
+	return sum
 }
 
 // TestFirstShared: among some clients' entries the next one comes first, whatever the other clients have.
