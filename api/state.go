@@ -24,9 +24,9 @@ const (
 // States are all states of an instance, from the one in which it accepts a request soonest.
 var States = []State{Awake, Starting, Draining, Asleep, Unhealthy, Gone}
 
-// Sooner reports whether an instance in state s accepts a request sooner than one in state than. Unknown states come last.
-func (s State) Sooner(than State) bool {
-	return uint(slices.Index(States, s)) < uint(slices.Index(States, than)) // -1 becomes the highest
+// Sooner reports whether an instance in state s accepts a request sooner than one in the other state. Unknown states come last.
+func (s State) Sooner(other State) bool {
+	return uint(slices.Index(States, s)) < uint(slices.Index(States, other)) // -1 becomes the highest
 }
 
 // Level is the depth of a sleep.

@@ -153,8 +153,7 @@ func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, c activator
 }
 
 func (s *Server) newBatch(c activator.Caller, prefix string, b store.Batch, window time.Duration) (store.Job, error) {
-	id, _ := s.store.NewID(prefix)
-	return s.createJob(c, store.Job{ID: id, Batch: b}, nil, window, s.cfg.MaxBatches, "%d batches have not ended, as many as may be: wait for one, or cancel it")
+	return s.createJob(c, prefix, store.Job{Batch: b}, nil, window, s.cfg.MaxBatches, "%d batches have not ended, as many as may be: wait for one, or cancel it")
 }
 
 func absent(param string) *api.Error {

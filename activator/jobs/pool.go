@@ -142,13 +142,14 @@ func (s *Server) handleNews(n store.News) {
 	s.work.Ring()
 }
 
-// createJob stores a caller's job, which has an id, and schedules it. tooMany is the error if the caller has too many, with
-// their number: jobs that are being stored count.
-func (s *Server) createJob(c activator.Caller, j store.Job, body []byte, window time.Duration, most int, tooMany string) (store.Job, error) {
+// createJob stores a caller's job under an id with that prefix, and schedules it. tooMany is the error if the caller has
+// too many, with their number: jobs that are being stored count.
+func (s *Server) createJob(c activator.Caller, prefix string, j store.Job, body []byte, window time.Duration, most int, tooMany string) (store.Job, error) {
 	var err error
 	if j.Caller, err = json.Marshal(c); err != nil {
 		return j, err
 	}
+	j.ID, _ = s.store.NewID(prefix)
 	j.Owner = c.Owner()
 	its := client{owner: j.Owner}
 	if j.Owner == activator.Anonymous && !c.Local {

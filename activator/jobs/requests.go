@@ -119,9 +119,8 @@ func (s *Server) keepRequest(r *http.Request, c activator.Caller, prefix string,
 	if err := s.front.Charge(r.Context(), c); err != nil {
 		return store.Job{}, err
 	}
-	id, _ := s.store.NewID(prefix)
-	j := store.Job{ID: id, Request: store.Request{Method: r.Method, URI: r.URL.RequestURI(), Header: header}}
-	return s.createJob(c, j, body, patience, s.cfg.MaxLater, "%d requests wait for their answers, as many as may be: try again")
+	j := store.Job{Request: store.Request{Method: r.Method, URI: r.URL.RequestURI(), Header: header}}
+	return s.createJob(c, prefix, j, body, patience, s.cfg.MaxLater, "%d requests wait for their answers, as many as may be: try again")
 }
 
 func ask(r *http.Request, body []byte) (model string, bad *api.Error) {

@@ -101,18 +101,19 @@ func newCluster(t *testing.T, replicas int32, annotations map[string]string) *cl
 
 // watchPods filters by label, as the API server does and the fake does not: else two informers would tell of one pod.
 func (c *cluster) watchPods(action kubetesting.Action) (bool, apiwatch.Interface, error) {
-	w, err := c.kube.Tracker().Watch(action.GetResource(), action.GetNamespace(), action.(kubetesting.WatchActionImpl).ListOptions)
+	wanted := action.(kubetesting.WatchActionImpl)
+	w, err := c.kube.Tracker().Watch(wanted.GetResource(), wanted.GetNamespace(), wanted.ListOptions)
 	if err != nil {
 		return true, nil, err
 	}
-	selects, chosen := action.(kubetesting.WatchActionImpl).WatchRestrictions.Labels, make(chan apiwatch.Event)
+	chosen := make(chan apiwatch.Event)
 	out := apiwatch.NewProxyWatcher(chosen)
 	go func() { // ends with the watch
 		defer w.Stop()
 		for {
 			select {
 			case e := <-w.ResultChan():
-				if o, is := e.Object.(*corev1.Pod); is && !selects.Matches(labels.Set(o.Labels)) {
+				if o, is := e.Object.(*corev1.Pod); is && !wanted.WatchRestrictions.Labels.Matches(labels.Set(o.Labels)) {
 					continue
 				}
 				select {

@@ -120,7 +120,7 @@ func (rz *resizer) hasShrunk(p *pod) bool {
 	return false
 }
 
-// shrinkPod is not tried again if Kubernetes refuses, or its kubelet is late: that concerns the pod alone, as a busy node may be late once.
+// shrinkPod is not tried again for a pod if Kubernetes refuses, or if its kubelet is late, which says nothing of the node's other pods.
 func (rz *resizer) shrinkPod(ctx context.Context, id api.InstanceID) {
 	rz.mu.Lock()
 	p := rz.pods[id]

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -89,18 +88,16 @@ func (s *Source) room() bool {
 	if size >= s.largest {
 		return false
 	}
-	next := min(2*size, s.largest)
-	if s.memory != nil {
-		if s.memory.Take(s.ctx, int64(next)) != nil {
-			return false
-		}
+	next := int64(min(2*size, s.largest))
+	if s.memory != nil && s.memory.Take(s.ctx, next) != nil {
+		return false
 	}
-	larger := inbound.Grab(int64(next))
+	larger := inbound.Grab(next)
 	copy(larger, s.buf)
 	inbound.GiveBack(s.buf)
 	s.buf = larger
 	s.give()
-	s.charged = int64(next)
+	s.charged = next
 	return true
 }
 
@@ -166,7 +163,7 @@ func CopyHeader(to, from http.Header) {
 
 // CopyForwarded copies the headers in which proxies name their client, which [httputil.ReverseProxy] leaves out.
 func CopyForwarded(to, from http.Header) {
-	for _, name := range strings.Fields("Forwarded X-Forwarded-For X-Forwarded-Host X-Forwarded-Proto") {
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if v := from[name]; v != nil {
 			to[name] = v
 		}

@@ -218,7 +218,7 @@ func program() string {
 	name := filepath.Base(os.Args[0])
 	path, _ := exec.LookPath(name)
 	found, _ := os.Stat(path)
-	if self, _ := os.Stat(os.Args[0]); os.SameFile(found, self) { // not of a file that is missing
+	if self, _ := os.Stat(os.Args[0]); os.SameFile(found, self) { // false where one is missing
 		return name
 	}
 	return os.Args[0]
