@@ -45,7 +45,6 @@ var deviations = map[string]string{
 	"rayserve path POST /v1/chat/completions":            "the application's, not Serve's",
 	"sglang option --dp":                                 "the beginning of --dp-size, which argparse takes for it",
 	"sglang option --tp":                                 "the beginning of --tp-size, which argparse takes for it",
-	"sglang option -m":                                   "Python's",
 	"sglang option --no-enable-memory-saver":             "the adapter's own, which it does not pass on",
 	"llamacpp field lora_path":                           "sampling.ask passes over it",
 }
