@@ -134,6 +134,8 @@ type Fleet struct {
 	granter
 	pairs *pairs
 	names *modelNames
+	// reviewed has the addresses with a proof that was checked within a second.
+	reviewed sync.Map
 }
 
 var (

@@ -121,7 +121,7 @@ func TestJoinsThatAreRefused(t *testing.T) {
 			netip.MustParseAddr("10.0.0.1"), ownTok); status(err) != http.StatusNotFound {
 			t.Errorf("a join for another revision: got %v, want 404", err)
 		}
-		if _, err := c.join("pod-1", "::ffff:10.0.0.1"); err != nil {
+		if _, err := c.join("pod-1", "10.0.0.1"); err != nil {
 			t.Errorf("its own join: %v", err)
 		}
 		if err := c.report("pod-1", "10.0.0.66", api.Awake, 1); status(err) != http.StatusForbidden {

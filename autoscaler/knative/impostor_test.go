@@ -210,7 +210,27 @@ func TestProofsThatProveNothing(t *testing.T) {
 	}
 }
 
-// TestManyProofs: joins in a pod's name make Kubernetes check one proof a second at most, and none before the pod has
+// TestWrongProofDelaysNobody: a stranger's wrong proof leaves the pod's own to be checked at once.
+func TestWrongProofDelaysNobody(t *testing.T) {
+	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
+		wrong := true
+		asked := c.proves(func(s *authenticationv1.TokenReviewStatus) { s.Authenticated = !wrong }, nil)
+		if err := c.joinProven("10.9.9.9"); status(err) != http.StatusForbidden {
+			t.Errorf("a wrong proof: got %v, want 403", err)
+		}
+		if wrong = false; c.joinProven("10.0.0.1") != nil || *asked != 2 {
+			t.Errorf("the pod has not joined in the same second; Kubernetes has checked %d proofs", *asked)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		c.fleet.reviewed.Range(func(address, _ any) bool {
+			t.Errorf("after a second %s is still remembered", address)
+			return true
+		})
+	})
+}
+
+// TestManyProofs: joins of one address make Kubernetes check one proof a second at most, and none before the pod has
 // a node.
 func TestManyProofs(t *testing.T) {
 	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {

@@ -23,15 +23,14 @@ import (
 // the code unsupported for another class; 403 for a wrong address or proof; 422 for an invalid declaration.
 //
 // A join comes from the address that Kubernetes publishes for the pod. Before that the pod needs a proof of its
-// identity; without one, Join waits up to [addressWait].
+// identity; without one, Join waits up to [addressWait]. No address is an IPv4-mapped one.
 func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.Addr, token string) (answer control.RegisterAnswer, err error) {
-	from = from.Unmap()
 	name := api.NewFunctionName(r.Namespace, r.Revision)
 	fn, err := f.functions.registeredFunction(ctx, name)
 	if err != nil {
 		return answer, err
 	}
-	proven, err := f.checkProof(ctx, r)
+	proven, err := f.checkProof(ctx, r, from)
 	if err != nil {
 		return answer, err
 	}
@@ -64,11 +63,15 @@ func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.
 }
 
 // checkProof has Kubernetes check the proof of a pod without a published address, and returns the pod's UID if the proof
-// is its own. Anyone can send a join in a pod's name: a pod's proofs are checked once a second at most.
-func (f *Fleet) checkProof(ctx context.Context, r control.RegisterRequest) (uid types.UID, err error) {
+// is its own. Anyone can send a join in a pod's name: an address has one proof a second checked, so that it delays no
+// other.
+func (f *Fleet) checkProof(ctx context.Context, r control.RegisterRequest, from netip.Addr) (uid types.UID, err error) {
 	f.mu.Lock()
-	if p := f.podOrLeaving(r.Instance); p != nil && r.Proof != "" && p.object.Spec.NodeName != "" && len(addresses(p.object)) == 0 && time.Since(p.reviewed) >= time.Second {
-		uid, p.reviewed = p.object.UID, time.Now()
+	if p := f.podOrLeaving(r.Instance); p != nil && r.Proof != "" && p.lacksAddress() {
+		if _, again := f.reviewed.LoadOrStore(from, true); !again {
+			uid = p.object.UID
+			time.AfterFunc(time.Second, func() { f.reviewed.Delete(from) })
+		}
 	}
 	f.mu.Unlock()
 	if uid == "" {
@@ -100,10 +103,15 @@ func (f *Fleet) awaitAddress(ctx context.Context, id api.InstanceID, name api.Fu
 	defer cancel()
 	for {
 		p, r := f.podOrLeaving(id), f.revision(name)
-		if p == nil || r == nil || proven != "" || p.object.Spec.NodeName == "" || len(addresses(p.object)) > 0 || f.scaler.awaitAct(ctx, r) != nil {
+		if p == nil || r == nil || proven != "" || !p.lacksAddress() || f.scaler.awaitAct(ctx, r) != nil {
 			return p
 		}
 	}
+}
+
+// lacksAddress says that the pod has a node, and no address that Kubernetes has published.
+func (p *pod) lacksAddress() bool {
+	return p.object.Spec.NodeName != "" && len(addresses(p.object)) == 0
 }
 
 func (p *pod) checkAddress(from netip.Addr, proven types.UID) error {
@@ -136,7 +144,6 @@ func (tr *tracker) dropMovedPod(p *pod) {
 // Report takes in a status. Errors are *[api.Error]: 404 if it has to join first, 403 for a wrong token or address, 400
 // for an invalid status. It does not block.
 func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) error {
-	from = from.Unmap()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.podOrLeaving(s.Instance)
@@ -148,10 +155,9 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 	case from != p.address:
 		return api.Errorf(http.StatusForbidden, "", "the instance %s has joined from another address than %s", s.Instance, from)
 	}
-	if p.role == control.RoleRequester || p.ended {
-		return nil
-	}
 	switch {
+	case p.role == control.RoleRequester || p.ended:
+		return nil
 	case !slices.Contains(api.States, s.State):
 		return api.BadRequest("state", "%q is no state of an instance", s.State)
 	case s.State == api.Gone: // only Kubernetes can report that a pod is gone
@@ -196,9 +202,7 @@ func (tr *tracker) processEnded(p *pod, message string) {
 }
 
 func (tr *tracker) dropProcess(p *pod, message string) {
-	s := p.status
-	s.State, s.Level, s.Message, s.GaveUp, s.Since = api.Unhealthy, 0, message, false, time.Now()
-	s.Seq++
+	s := p.unhealthy(message, false)
 	s.Memory, s.Running, s.PID = api.Memory{}, 0, 0
 	tr.publishStatus(p, s)
 	p.token, p.client = "", nil
@@ -210,19 +214,24 @@ func (tr *tracker) reportTrouble(p *pod, t *trouble) {
 		return
 	}
 	p.trouble = t.message
-	if r := tr.revisions[p.function]; r != nil {
+	r := tr.revisions[p.function]
+	if r != nil {
 		r.trouble = t
 		if p.role == control.RoleRequester {
 			r.failWants(fmt.Errorf("%s: %s", t.reason, t.message))
 			tr.pairsDue.Ring()
 		}
 	}
-	s := p.status
-	s.State, s.Level, s.GaveUp, s.Since = api.Unhealthy, 0, true, time.Now()
-	s.Message = fmt.Sprintf("%s: %s", t.reason, t.message)
-	s.Seq++
-	tr.publishStatus(p, s)
-	if r := tr.revisions[p.function]; r != nil {
+	tr.publishStatus(p, p.unhealthy(fmt.Sprintf("%s: %s", t.reason, t.message), true))
+	if r != nil {
 		r.announceAct() // no start waits for it any more
 	}
+}
+
+// unhealthy is the status of which the fleet learns without the instance.
+func (p *pod) unhealthy(message string, gaveUp bool) api.InstanceStatus {
+	s := p.status
+	s.State, s.Level, s.Message, s.GaveUp, s.Since = api.Unhealthy, 0, message, gaveUp, time.Now()
+	s.Seq++
+	return s
 }

@@ -44,7 +44,6 @@ type pod struct {
 	traced time.Time
 	// again: a process of it has joined. before: it already ran when it was first seen.
 	again, before bool
-	reviewed      time.Time
 	// refused is why the last join in its name was refused, since it joined.
 	refused string
 	// trouble is the last reported one. running is since when its container runs; asked says that it was asked why it
@@ -151,13 +150,9 @@ func address(o *corev1.Pod) api.Endpoint {
 }
 
 func addresses(o *corev1.Pod) []netip.Addr {
-	texts := []string{o.Status.PodIP}
-	for _, ip := range o.Status.PodIPs {
-		texts = append(texts, ip.IP)
-	}
 	var all []netip.Addr
-	for _, text := range texts {
-		if a, err := netip.ParseAddr(text); err == nil {
+	for _, ip := range append([]corev1.PodIP{{IP: o.Status.PodIP}}, o.Status.PodIPs...) {
+		if a, err := netip.ParseAddr(ip.IP); err == nil {
 			all = append(all, a.Unmap())
 		}
 	}

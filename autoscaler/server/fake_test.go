@@ -161,7 +161,7 @@ func newBench(t *testing.T) *bench {
 func (b *bench) ask(method, path, body string, header ...string) *httptest.ResponseRecorder {
 	b.t.Helper()
 	r := httptest.NewRequestWithContext(b.t.Context(), method, path, strings.NewReader(body))
-	r.RemoteAddr = "10.244.0.7:41234"
+	r.RemoteAddr = "[::ffff:10.244.0.7]:41234" // 10.244.0.7 on a socket of both families
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
