@@ -25,9 +25,11 @@ import (
 	"github.com/rouse-dev/rouse/activator/metrics"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/tombstone"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
+
+// mostRemoved bounds the names of removed functions.
+const mostRemoved = 4096
 
 // Config is shared by all functions. Waits, Sight and Others may be nil.
 type Config struct {
@@ -63,12 +65,12 @@ type Queues struct {
 
 	mu        sync.Mutex // guards the fields below; not locked while a function is
 	functions map[api.FunctionName]*Function
-	removed   tombstone.Set // instances that outlive their function
+	removed   map[api.FunctionName]bool // at most mostRemoved
 }
 
 // New returns Queues without functions.
 func New(cfg Config) *Queues {
-	return &Queues{cfg: cfg, grants: newGrants(cfg.Waker), woken: make(chan *Wake, maxWoken), functions: make(map[api.FunctionName]*Function)}
+	return &Queues{cfg: cfg, grants: newGrants(cfg.Waker), woken: make(chan *Wake, maxWoken), functions: make(map[api.FunctionName]*Function), removed: make(map[api.FunctionName]bool)}
 }
 
 // Run reports wakes until ctx ends. Then it ends the wakes in progress and sends each function's last demand.
@@ -86,25 +88,36 @@ func (q *Queues) Run(ctx context.Context) {
 	}
 }
 
-// Reports and grants may come before the declaration.
-func (q *Queues) function(name api.FunctionName) *Function { return q.functionOf(name, "") }
-
-// functionOf is function, or nil if an instance outlives a removed one.
-func (q *Queues) functionOf(name api.FunctionName, id api.InstanceID) *Function {
+// begin is known, but begins a function whose reports come before its declaration. One that was removed begins with its
+// declaration only.
+func (q *Queues) begin(name api.FunctionName, declared bool) *Function {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if declared {
+		delete(q.removed, name)
+	}
 	f := q.functions[name]
-	if f == nil && !q.removed.Holds(id, 0, time.Now()) {
+	if f == nil && !q.removed[name] {
 		f = newFunction(q, name)
 		q.functions[name] = f
 	}
 	return f
 }
 
+// known returns nil for an unknown function.
 func (q *Queues) known(name api.FunctionName) *Function {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.functions[name]
+}
+
+// locked calls do with a known function, whose mutex it holds.
+func (q *Queues) locked(name api.FunctionName, do func(*Function)) {
+	if f := q.known(name); f != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		do(f)
+	}
 }
 
 // All returns all functions, declared or not, in no order.
@@ -125,7 +138,7 @@ func (q *Queues) PutFunction(spec api.Function) {
 	if spec.Service != "" {
 		spec.Runtime.Kind = kind // for a revision without a kind, the image may decide
 	}
-	f := q.function(spec.Name)
+	f := q.begin(spec.Name, true)
 	f.mu.Lock()
 	for _, old := range f.Spec().Runtime.Adapters {
 		if !slices.ContainsFunc(spec.Runtime.Adapters, func(a api.Adapter) bool { return a.Name == old.Name }) {
@@ -150,13 +163,13 @@ func (q *Queues) RemoveFunction(name api.FunctionName) {
 	}
 	f.mu.Lock()
 	f.declared = false
-	left := f.set.Reports()
 	f.mu.Unlock()
 	q.mu.Lock()
 	delete(q.functions, name)
-	for _, st := range left {
-		q.removed.Add(st.Instance, tombstone.Final, time.Time{})
+	if len(q.removed) == mostRemoved {
+		clear(q.removed) // the oldest have no instance any more
 	}
+	q.removed[name] = true
 	q.mu.Unlock()
 	q.cfg.Renamed()
 	f.RefuseWaiting(api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "the function %s was removed while the request waited", name))
@@ -166,38 +179,29 @@ func (q *Queues) RemoveFunction(name api.FunctionName) {
 
 // Expect sets how long a start and a wake took before this process; 0: unknown.
 func (q *Queues) Expect(name api.FunctionName, load, wake time.Duration) {
-	f := q.function(name)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.loadTime, f.wakeTime = cmp.Or(f.loadTime, load), cmp.Or(f.wakeTime, wake)
+	q.locked(name, func(f *Function) {
+		f.loadTime, f.wakeTime = cmp.Or(f.loadTime, load), cmp.Or(f.wakeTime, wake)
+	})
 }
 
 // Retire stops sending requests to the present instances of a function, whatever they report.
 func (q *Queues) Retire(name api.FunctionName) {
-	if f := q.known(name); f != nil {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.set.Retire()
-	}
+	q.locked(name, func(f *Function) { f.set.Retire() })
 }
 
 // Brings sets the adapters built into a runtime until an instance reports.
 func (q *Queues) Brings(name api.FunctionName, adapters []api.ModelName) {
-	f := q.known(name)
-	if f == nil {
-		return
-	}
-	f.mu.Lock()
-	if len(f.seen) == 0 {
-		f.seen = adapters
-	}
-	f.mu.Unlock()
+	q.locked(name, func(f *Function) {
+		if len(f.seen) == 0 {
+			f.seen = adapters
+		}
+	})
 	q.cfg.Renamed()
 }
 
 // ObserveInstance applies an instance's report, unless it is outdated or the instance's function was removed.
 func (q *Queues) ObserveInstance(st api.InstanceStatus) {
-	if f := q.functionOf(st.Function, st.Instance); f != nil {
+	if f := q.begin(st.Function, false); f != nil {
 		f.update(func(now time.Time) { f.learn(st, now) })
 		if st.Ready() {
 			f.gather()
@@ -210,10 +214,10 @@ func (q *Queues) ObserveInstance(st api.InstanceStatus) {
 
 // Grant stores a grant. If requests wait, the wake begins at once.
 func (q *Queues) Grant(g api.Grant) {
-	if !q.grants.grant(g) {
+	taken, f := q.grants.grant(g), q.known(g.Function)
+	if !taken || f == nil {
 		return
 	}
-	f := q.function(g.Function)
 	f.mu.Lock()
 	f.beginWake(time.Now())
 	waking := f.waking.instance != ""
@@ -228,9 +232,12 @@ func (q *Queues) Grant(g api.Grant) {
 func (q *Queues) Revoke(ctx context.Context, g api.Grant) error { return q.grants.revoke(ctx, g) }
 
 // Fail records that a function can't start: requests are refused until an instance is awake or err's RetryAfter, if
-// any, has passed. A nil err ends this.
+// any, has passed. A nil err ends this, and so does a declaration.
 func (q *Queues) Fail(name api.FunctionName, err *api.Error) {
-	f := q.function(name)
+	f := q.known(name)
+	if f == nil {
+		return
+	}
 	f.mu.Lock()
 	f.failed, f.failedUntil = err, time.Time{}
 	if err != nil && err.RetryAfter > 0 {
@@ -251,9 +258,7 @@ func (q *Queues) Report(name api.FunctionName) {
 
 // ServedElsewhere charges a client's turns here for requests at another activator.
 func (q *Queues) ServedElsewhere(u control.ClientUse) {
-	if f := q.known(u.Function); f != nil {
-		f.mu.Lock()
-		defer f.mu.Unlock()
+	q.locked(u.Function, func(f *Function) {
 		f.queue.order.Elsewhere(clientOf(u.Source, u.Client), u.Priority, u.Cost)
-	}
+	})
 }

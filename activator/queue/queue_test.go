@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -40,7 +41,7 @@ func startFunction(t *testing.T, slots int, change func(*api.Function)) *Functio
 	done := make(chan struct{})
 	go func() { defer close(done); q.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	return q.function(spec.Name)
+	return q.known(spec.Name)
 }
 
 // want describes a request of a client that ends with the returned context.
@@ -366,13 +367,20 @@ func TestRemovedStaysAway(t *testing.T) {
 		st := api.InstanceStatus{Instance: "m-0001", Function: f.Name, State: api.Draining, PID: 7, Seq: 2, Endpoint: "http://192.0.2.1:80", Since: time.Now()}
 		q.ObserveInstance(st)
 		q.Hold(f.Name, st.Instance, 1)
+		late := st
+		late.Instance, late.State, late.Seq = "m-0002", api.Starting, 1 // never seen before
+		q.ObserveInstance(late)
+		q.Hold(f.Name, late.Instance, 1)
+		q.Grant(api.Grant{Instance: late.Instance, Function: f.Name, Epoch: 1, Expires: time.Now().Add(time.Hour)})
+		q.Fail(f.Name, api.Errorf(503, api.CodeStartFailed, "it does not start"))
+		q.Expect(f.Name, time.Second, time.Second)
 		if all := q.All(); len(all) != 0 {
 			t.Errorf("an instance that drains brings back %s", all[0].Name)
 		}
 		q.PutFunction(api.Function{Name: f.Name})
 		st.Seq, st.State = 3, api.Awake
 		q.ObserveInstance(st)
-		if st, found := q.function(f.Name).Best(); !found || st.State != api.Awake {
+		if st, found := q.known(f.Name).Best(); !found || st.State != api.Awake {
 			t.Errorf("after the function is declared again, its instance is %q, want awake", st.State)
 		}
 		q.RemoveFunction(f.Name)
@@ -380,6 +388,21 @@ func TestRemovedStaysAway(t *testing.T) {
 		q.ObserveInstance(st)
 		if all := q.All(); len(all) != 0 {
 			t.Errorf("the end of an instance brings back %s", all[0].Name)
+		}
+	})
+}
+
+// TestRemovedNamesAreBounded: the names of removed functions are forgotten once they are many.
+func TestRemovedNamesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := startFunction(t, 1, nil).q
+		for n := range mostRemoved + 1 {
+			name := api.FunctionName(fmt.Sprint("default/m-", n))
+			q.PutFunction(api.Function{Name: name})
+			q.RemoveFunction(name)
+		}
+		if len(q.removed) != 1 {
+			t.Errorf("%d names are kept, want the last one", len(q.removed))
 		}
 	})
 }

@@ -377,7 +377,7 @@ func (w *Want) pay(gpuSeconds float64) {
 
 // Hold records how many GPUs an instance holds while awake.
 func (q *Queues) Hold(name api.FunctionName, id api.InstanceID, gpus float64) {
-	f := q.functionOf(name, id)
+	f := q.begin(name, false)
 	if f == nil {
 		return
 	}
