@@ -241,3 +241,22 @@ func TestAsManyAtOnce(t *testing.T) {
 		t.Errorf("after it: %d %s", w.Code, w.Body)
 	}
 }
+
+// TestTooLargeEndsTheConnection: package net/http ends it, however many writers wrap its own.
+func TestTooLargeEndsTheConnection(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		in := newPaced(newTimed(newTimed(w, r), r), r, 4)
+		if _, err := io.ReadAll(in); err == nil {
+			t.Error("all was read")
+		}
+	}))
+	defer server.Close()
+	resp, err := http.Post(server.URL, "text/plain", strings.NewReader("12345"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if !resp.Close {
+		t.Error("the connection stays")
+	}
+}

@@ -167,21 +167,22 @@ const rate = 16 << 10
 
 // paced is a body of bounded size that the client must send fast enough.
 type paced struct {
-	in      io.Reader
-	body    io.Closer
+	io.ReadCloser
 	control *http.ResponseController
 	began   time.Time
 	moved   time.Time
 	n       int64
 }
 
+// unwrapper wraps another writer, as [http.ResponseController] has it.
+type unwrapper interface{ Unwrap() http.ResponseWriter }
+
 func newPaced(w http.ResponseWriter, r *http.Request, limit int64) *paced {
-	own := w
-	if t, is := w.(*timed); is {
-		own = t.ResponseWriter // package net/http closes the connection of its own one after too many bytes
+	p := &paced{control: http.NewResponseController(w), began: time.Now()}
+	for inner, wraps := w.(unwrapper); wraps; inner, wraps = w.(unwrapper) {
+		w = inner.Unwrap() // package net/http closes the connection of its own writer after too many bytes
 	}
-	limited := http.MaxBytesReader(own, r.Body, limit)
-	p := &paced{in: limited, body: limited, control: http.NewResponseController(w), began: time.Now()}
+	p.ReadCloser = http.MaxBytesReader(w, r.Body, limit)
 	r.Body = p
 	return p
 }
@@ -196,12 +197,10 @@ func (p *paced) Read(b []byte) (int, error) {
 		}
 		_ = p.control.SetReadDeadline(slowest) // only a test's connection has no deadlines
 	}
-	n, err := p.in.Read(b)
+	n, err := p.ReadCloser.Read(b)
 	p.n += int64(n)
 	return n, err
 }
-
-func (p *paced) Close() error { return p.body.Close() }
 
 func (p *paced) clearDeadline() { _ = p.control.SetReadDeadline(time.Time{}) }
 
