@@ -278,6 +278,14 @@ func TestOpen(t *testing.T) {
 	if _, err := Open(named, small); err == nil || !strings.Contains(err.Error(), weightsFile) {
 		t.Errorf("another name than PEFT's: %v, want an error, since its neighbour would be read", err)
 	}
+	for _, large := range []string{file, filepath.Join(filepath.Dir(named), weightsFile)} { // as a model would be; it has holes in place of bytes
+		if err := os.Truncate(large, 1<<30); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(large, small); err == nil || !strings.Contains(err.Error(), "1073741824 bytes, and adapters for this model have less than") {
+			t.Errorf("%s that is too large: %v", large, err)
+		}
+	}
 	if _, err := Open("/dev/zero", small); err == nil {
 		t.Error("a device is taken for an adapter")
 	}

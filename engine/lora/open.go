@@ -16,13 +16,12 @@ import (
 // MaxRank bounds an adapter's rank: beyond it the product is no longer small.
 const MaxRank = 512
 
-const maxFile = 4 << 30
-
 // Open reads an adapter for a model of shape c: a GGUF file of llama.cpp's convert_lora_to_gguf, or a folder as the
 // PEFT library saves it (adapter_config.json and adapter_model.safetensors; the path may also name the latter).
 // Nothing stays open.
 func Open(path string, c model.Config) (*Adapter, error) {
-	a, err := open(path, c)
+	path = filepath.Clean(path)
+	a, err := ReadFS(os.DirFS(filepath.Dir(path)), filepath.Base(path), c)
 	if err != nil {
 		return nil, fmt.Errorf("open adapter %s: %w", path, err)
 	}
@@ -30,44 +29,39 @@ func Open(path string, c model.Config) (*Adapter, error) {
 	return a, nil
 }
 
-func open(path string, c model.Config) (*Adapter, error) {
-	info, err := os.Stat(path)
-	dir := os.DirFS(filepath.Dir(path))
+// ReadFS reads a GGUF file or a PEFT folder from a file system.
+func ReadFS(fsys fs.FS, path string, c model.Config) (*Adapter, error) {
+	info, err := fs.Stat(fsys, path)
 	switch {
 	case err != nil:
 		return nil, err
 	case info.IsDir():
-		return ReadPEFT(os.DirFS(path), c)
-	case !info.Mode().IsRegular():
-		return nil, errors.New("it is neither a file nor a folder: want a GGUF file or a PEFT folder")
-	case info.Size() > maxFile:
-		return nil, fmt.Errorf("it has %d bytes, adapters may have up to %d", info.Size(), int64(maxFile))
-	case filepath.Base(path) == weightsFile:
-		return ReadPEFT(dir, c)
-	case filepath.Ext(path) == ".safetensors":
-		return nil, fmt.Errorf("weights of a PEFT adapter have the name %s", weightsFile)
-	}
-	return ReadFS(dir, filepath.Base(path), c)
-}
-
-// ReadFS reads a GGUF file or a PEFT folder from a file system.
-func ReadFS(fsys fs.FS, path string, c model.Config) (*Adapter, error) {
-	info, err := fs.Stat(fsys, path)
-	if err != nil {
-		return nil, err
-	}
-	if info.IsDir() {
 		sub, err := fs.Sub(fsys, path)
 		if err != nil {
 			return nil, err
 		}
 		return ReadPEFT(sub, c)
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is neither a file nor a folder: want a GGUF file or a PEFT folder")
+	case path == weightsFile:
+		return ReadPEFT(fsys, c)
+	case filepath.Ext(path) == ".safetensors":
+		return nil, fmt.Errorf("weights of a PEFT adapter have the name %s", weightsFile)
 	}
-	data, err := fs.ReadFile(fsys, path)
+	data, err := readFile(fsys, path, c)
 	if err != nil {
 		return nil, err
 	}
 	return ParseGGUF(data, c)
+}
+
+// readFile refuses a file that is larger than an adapter of [MaxRank] for the model.
+func readFile(fsys fs.FS, name string, c model.Config) ([]byte, error) {
+	most := int64(28 * MaxRank * c.Layers * (c.Dim + c.FFN)) // of 7 matrices a layer, in float32
+	if info, err := fs.Stat(fsys, name); err == nil && info.Size() > most {
+		return nil, fmt.Errorf("it has %d bytes, and adapters for this model have less than %d: it may be a model", info.Size(), most)
+	}
+	return fs.ReadFile(fsys, name)
 }
 
 // ParseGGUF reads an adapter from the bytes of a GGUF file.

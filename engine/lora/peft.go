@@ -100,7 +100,7 @@ func ReadPEFT(fsys fs.FS, c model.Config) (*Adapter, error) {
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", configFile, err)
 	}
-	data, err = fs.ReadFile(fsys, weightsFile)
+	data, err = readFile(fsys, weightsFile, c)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s is missing: adapter_model.bin can't be read, save the adapter with safe_serialization=True", weightsFile)
 	}
