@@ -72,25 +72,15 @@ func reason(err error, path string) error {
 	return errors.New(text)
 }
 
-// ggufs returns the GGUF models below dir, each by its first file. It ignores hidden files and folders.
+// ggufs returns the GGUF models below dir, each by its first file.
 func ggufs(dir string) (models []string, left []Skipped, err error) {
 	var files []string
-	seen := 0
-	err = disk.Walk(dir, func(path string, info fs.FileInfo, err error) error {
-		if seen++; seen > mostFiles {
-			return fmt.Errorf("the folder of models %s has more than %d files: name one further down", dir, mostFiles)
-		}
-		hidden := path != dir && strings.HasPrefix(filepath.Base(path), ".")
+	err = visible(dir, func(path string, info fs.FileInfo, err error) error {
 		gguf := strings.EqualFold(filepath.Ext(path), ".gguf")
 		switch {
-		case err != nil && path == dir:
-			return fmt.Errorf("read the folder of models: %w", err)
-		case hidden && (err != nil || !info.IsDir()):
 		case err != nil && !gguf && errors.Is(err, fs.ErrNotExist): // a dangling link
 		case err != nil:
 			left = append(left, Skipped{printable(path), err})
-		case info.IsDir() && hidden:
-			return fs.SkipDir
 		case info.IsDir() && strings.Count(strings.TrimPrefix(path, dir), string(filepath.Separator)) > mostDepth:
 			left = append(left, Skipped{printable(path), fmt.Errorf("it is more than %d folders down", mostDepth)})
 			return fs.SkipDir
@@ -99,5 +89,27 @@ func ggufs(dir string) (models []string, left []Skipped, err error) {
 		}
 		return nil
 	})
-	return ggufname.Models(files), left, err
+	if err != nil {
+		return nil, left, fmt.Errorf("read the folder of models: %w", err)
+	}
+	return ggufname.Models(files), left, nil
+}
+
+// visible is [disk.Walk] without hidden files and folders. It returns an error about root itself.
+func visible(root string, see func(path string, info fs.FileInfo, err error) error) error {
+	seen := 0
+	return disk.Walk(root, func(path string, info fs.FileInfo, err error) error {
+		hidden := path != root && strings.HasPrefix(filepath.Base(path), ".")
+		switch seen++; {
+		case seen > mostFiles:
+			return fmt.Errorf("%s has more than %d files: name a folder further down", root, mostFiles)
+		case err != nil && path == root:
+			return err
+		case hidden && err == nil && info.IsDir():
+			return fs.SkipDir
+		case hidden:
+			return nil
+		}
+		return see(path, info, err)
+	})
 }

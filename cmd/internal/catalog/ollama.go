@@ -15,7 +15,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/serve"
-	"github.com/rouse-dev/rouse/internal/disk"
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 	"github.com/rouse-dev/rouse/internal/names"
 )
@@ -37,10 +36,7 @@ type Model struct {
 	file  string // the blob with its weights
 }
 
-const (
-	mostManifest = 1 << 20
-	mostModels   = 10_000
-)
+const mostManifest = 1 << 20
 
 // StoreOf returns Ollama's store: OLLAMA_MODELS, else below the home folder, else its Linux service's; nil: there is
 // none.
@@ -63,31 +59,19 @@ func StoreOf(getenv func(string) string) *Store {
 // Models lists the store by name. Unreadable models are skipped.
 func (s *Store) Models() (models []Model, left []Skipped) {
 	root := filepath.Join(s.Dir, "manifests")
-	seen := 0
-	err := disk.Walk(root, func(path string, info fs.FileInfo, err error) error {
-		if seen++; seen > mostModels {
-			return fmt.Errorf("it has more than %d files", mostModels)
-		}
-		hidden := strings.HasPrefix(filepath.Base(path), ".")
-		switch {
-		case err != nil && path == root:
-			return err
-		case err != nil:
-			left = append(left, Skipped{printable(path), err})
-			return nil
-		case hidden && info.IsDir():
-			return fs.SkipDir
-		case info.IsDir() || hidden:
+	err := visible(root, func(path string, info fs.FileInfo, err error) error {
+		if err == nil && info.IsDir() {
 			return nil
 		}
-		name, err := nameOf(root, path)
+		name, m := "", Model{}
+		if err == nil {
+			name, err = nameOf(root, path)
+		}
+		if err == nil {
+			m, err = s.read(name, path)
+		}
 		if err != nil {
-			left = append(left, Skipped{printable(path), err})
-			return nil
-		}
-		m, err := s.read(name, path)
-		if err != nil {
-			left = append(left, Skipped{name, err})
+			left = append(left, Skipped{cmp.Or(name, printable(path)), err})
 			return nil
 		}
 		models = append(models, m)
