@@ -46,7 +46,7 @@ func shiftClock(pid int, seconds int32) (err error) {
 		0x48, 0x81, 0x06, 0, 0, 0, 0, // add qword [rsi], seconds
 		0xc3, // ret
 	}
-	binary.LittleEndian.PutUint32(code[14:], uint32(seconds)) //nolint:gosec // the bits of a number with a sign
+	binary.LittleEndian.PutUint32(code[14:], uint32(seconds)) // the bits of a number with a sign
 	for _, s := range symbols {
 		if s.Name != "__vdso_clock_gettime" {
 			continue
@@ -54,7 +54,7 @@ func shiftClock(pid int, seconds int32) (err error) {
 		if s.Size < uint64(len(code)) {
 			return errNoClock
 		}
-		return write(pid, base+int64(s.Value), code) //nolint:gosec // within a page or two
+		return write(pid, base+int64(s.Value), code)
 	}
 	return errNoClock
 }

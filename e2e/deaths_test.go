@@ -212,7 +212,7 @@ func (p *three) dying(t *testing.T, request string, deaths int) (texts, failures
 			p.kill(request, nth, nth == 2)
 		}
 	})
-	texts, failures, whole = p.ask(t.Context(), request, func(n int) { come.Store(int32(n)) }) //nolint:gosec // some hundreds
+	texts, failures, whole = p.ask(t.Context(), request, func(n int) { come.Store(int32(n)) })
 	killer.Wait()
 	return texts, failures, whole
 }

@@ -148,11 +148,11 @@ func (c *checker) checkBody(number int, at int64, text []byte, q *request) {
 			c.addFault("too_many_models", number, "body.model", "the file asks more than %d models: make several batches of it", c.cfg.MaxModels)
 			return
 		}
-		model = int32(len(c.in.models)) //nolint:gosec // it is bounded
+		model = int32(len(c.in.models))
 		c.models[asked.Model] = model
 		c.in.models = append(c.in.models, asked.Model)
 	}
-	c.in.lines = append(c.in.lines, line{at: at, size: int32(len(text)), model: model}) //nolint:gosec // lines are bounded
+	c.in.lines = append(c.in.lines, line{at: at, size: int32(len(text)), model: model})
 }
 
 func text1(s *string) string {

@@ -20,11 +20,11 @@ func (p *process) meetGateways() error {
 	}
 	s, err := picker.New(*p.cfg.Picker, picker.Deps{Handler: p.core.Handler(), Ready: p.ready, Logger: p.log})
 	if err != nil {
-		return err //nolint:wrapcheck // it names the picker
+		return err
 	}
 	l, err := s.Listen()
 	if err != nil {
-		return err //nolint:wrapcheck // it says for whom
+		return err
 	}
 	g := &gateways{picker: s, listener: l}
 	g.serving, g.stop = context.WithCancel(context.Background())
@@ -35,5 +35,5 @@ func (p *process) meetGateways() error {
 // run ends with running, or when requests have finished after stop.
 func (g *gateways) run(running context.Context) error {
 	defer g.stop()
-	return g.picker.Run(g.serving, running, g.listener) //nolint:wrapcheck // it says what it does
+	return g.picker.Run(g.serving, running, g.listener)
 }

@@ -99,7 +99,7 @@ func TestSilentConnections(t *testing.T) {
 		b := start(t, func(c *picker.Config) { c.Plain, c.Address = plain, address })
 		creds := insecure.NewCredentials()
 		if !plain {
-			creds = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}) //nolint:gosec // as gateways do
+			creds = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}) // as gateways do
 		}
 		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(creds))
 		if err != nil {
@@ -119,7 +119,7 @@ func TestSilentConnections(t *testing.T) {
 			}
 			defer c.Close()
 			if !plain {
-				c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // as gateways do
+				c = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) // as gateways do
 			}
 			if n == 0 {
 				oldest = c
@@ -143,7 +143,7 @@ func TestTLS(t *testing.T) {
 	address := free(t)
 	b := start(t, func(c *picker.Config) { c.Plain, c.Address = false, address })
 	b.instance("one", api.Awake)
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}))) //nolint:gosec // as gateways do
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}))) // as gateways do
 	if err != nil {
 		t.Fatal(err)
 	}

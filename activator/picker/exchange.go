@@ -307,7 +307,7 @@ func (x *exchange) send(m *extproc.ProcessingResponse) error {
 }
 
 func (x *exchange) sendLocked(m *extproc.ProcessingResponse) error {
-	return x.stream.Send(m) //nolint:wrapcheck // gRPC's status
+	return x.stream.Send(m)
 }
 
 func (x *exchange) serve(first *extproc.ProcessingRequest) {

@@ -124,7 +124,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 		b.over = b.left <= 0
 	}
 	b.over = b.over || err == io.EOF
-	return n, err //nolint:wrapcheck // a pipe's
+	return n, err
 }
 
 // Close implements [io.Closer].
@@ -133,7 +133,7 @@ func (b *answerBody) Close() error {
 		b.x.cut.Store(true)
 	}
 	b.x.cancel(errSpent)
-	return b.ReadCloser.Close() //nolint:wrapcheck // a pipe's
+	return b.ReadCloser.Close()
 }
 
 func told(h http.Header) (set []*core.HeaderValueOption) {

@@ -150,7 +150,7 @@ func (w *writer) whole() *extproc.ProcessingResponse {
 	w.header.Del("Content-Length")
 	set, _ := changed(&answered{status: w.status}, w.status, w.header)
 	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ImmediateResponse{ImmediateResponse: &extproc.ImmediateResponse{
-		Status:  &envoytype.HttpStatus{Code: envoytype.StatusCode(w.status)}, //nolint:gosec // three digits
+		Status:  &envoytype.HttpStatus{Code: envoytype.StatusCode(w.status)},
 		Headers: &extproc.HeaderMutation{SetHeaders: set}, Body: w.buf.Bytes(), Details: "rouse"}}}
 }
 

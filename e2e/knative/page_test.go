@@ -93,7 +93,7 @@ func serveProvider(t *testing.T, issuer, redirect, certificate, key string) {
 		_ = p.Process.Kill()
 		_ = p.Wait()
 	})
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // it asks only whether it is there
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // it asks only whether it is there
 	eventually(t, "the provider", func() string {
 		resp, err := client.Get(issuer + ".well-known/openid-configuration")
 		if err != nil {

@@ -144,7 +144,7 @@ func withStore(t *testing.T, c *cluster.Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(disk, 0o777); err != nil { //nolint:gosec // the pod's user is another, and kubelets change no owner of such a volume
+	if err := os.Chmod(disk, 0o777); err != nil { // the pod's user is another, and kubelets change no owner of such a volume
 		t.Fatal(err)
 	}
 	dir := t.TempDir()

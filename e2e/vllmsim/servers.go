@@ -168,7 +168,7 @@ func rayRoutes(s *Server) map[string]http.HandlerFunc {
 			}
 			l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", all.HTTP.Port))
 			if s.done(w, err); err == nil {
-				go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:errcheck,gosec // to the end of the process
+				go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:errcheck // to the end of the process
 					http.StripPrefix("/"+strings.Split(r.URL.Path, "/")[1], s).ServeHTTP(w, r)
 				}))
 			}

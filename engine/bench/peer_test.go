@@ -14,7 +14,7 @@ import (
 func program(t *testing.T, script string) peer {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "llama-bench")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755); err != nil { //nolint:gosec // it is a program
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	p, _ := findPeer(filepath.Dir(path), "m.gguf", 1)

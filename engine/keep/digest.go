@@ -144,7 +144,7 @@ func replace(path string, b []byte) error {
 }
 
 type cancelled struct {
-	ctx context.Context //nolint:containedctx // of one call of Digest
+	ctx context.Context // of one call of Digest
 	r   io.Reader
 }
 

@@ -119,7 +119,7 @@ func TestFolderIsOpenedMeanwhile(t *testing.T) {
 	s := open(t, keep.Config{Dir: dir, Limit: 1 << 20, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	save(t, s, list[:5])
 	inside := filepath.Join(dir, "conversations")
-	if err := os.Chmod(inside, 0o777); err != nil { //nolint:gosec // that is the fault
+	if err := os.Chmod(inside, 0o777); err != nil { // that is the fault
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -133,7 +133,7 @@ func TestFolderIsOpenedMeanwhile(t *testing.T) {
 	if n := strings.Count(log.String(), "others can open it"); n != 1 {
 		t.Errorf("the log says it %d times:\n%s", n, log.String())
 	}
-	if err := os.Chmod(inside, 0o700); err != nil { //nolint:gosec // a folder
+	if err := os.Chmod(inside, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if s.Refresh(); found(t, s, list) != 5 {

@@ -45,7 +45,7 @@ type LinkServer struct {
 // NewLinkServer calls lost, which must not block, when the front door no longer accepts connections of the session.
 func NewLinkServer(hello LinkHello, dial func(context.Context) (net.Conn, error), lost func(), handler http.Handler) *LinkServer {
 	s := &LinkServer{hello: hello, dial: dial, lost: lost, listener: NewListener(&net.TCPAddr{}), changed: bell.New(), conns: map[net.Conn]http.ConnState{}, pause: pauseFirst, none: make(chan struct{})}
-	s.http = http.Server{MaxHeaderBytes: maxHeader, ConnState: s.connState, //nolint:gosec // no ReadHeaderTimeout: a connection is idle before its first request
+	s.http = http.Server{MaxHeaderBytes: maxHeader, ConnState: s.connState, // no ReadHeaderTimeout: a connection is idle before its first request
 		Handler: api.InTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.ContentLength < 0 {
 				_ = http.NewResponseController(w).EnableFullDuplex()

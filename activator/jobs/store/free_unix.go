@@ -9,5 +9,5 @@ func free(dir string) (bytes int64, known bool) {
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return 0, false
 	}
-	return int64(st.Bavail) * int64(st.Bsize), true //nolint:gosec,unconvert // types differ between systems
+	return int64(st.Bavail) * int64(st.Bsize), true //nolint:unconvert // types differ between systems
 }

@@ -25,7 +25,7 @@ func (i *ids) next(prefix string) (string, time.Time) {
 		t := max(last+1, now.UnixNano())
 		if i.last.CompareAndSwap(last, t) {
 			var at [8]byte
-			binary.BigEndian.PutUint64(at[:], uint64(t)) //nolint:gosec // it is after 1970
+			binary.BigEndian.PutUint64(at[:], uint64(t))
 			return prefix + strings.ToLower(ordered.EncodeToString(at[:])) + strings.ToLower(crand.Text()), now
 		}
 	}

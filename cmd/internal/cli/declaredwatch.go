@@ -49,7 +49,7 @@ func (r *reader) Watch(ctx context.Context, now declaredSet, s local.Declaration
 	f.apply(ctx) // changes since
 	for {
 		if err := changed(ctx, w); err != nil {
-			return nil //nolint:nilerr // it is ctx that has ended
+			return nil // it is ctx that has ended
 		}
 		f.watch(w) // new folders, before their content is read
 		f.apply(ctx)

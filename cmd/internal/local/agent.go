@@ -165,7 +165,7 @@ func (a *agent) Fence(ctx context.Context, s api.InstanceStatus, epoch uint64) (
 func (a *agent) Stop(ctx context.Context, s api.InstanceStatus, drain api.Drain) error {
 	i, err := a.running(context.WithoutCancel(ctx), s.Instance)
 	if err != nil {
-		return nil //nolint:nilerr // it has ended, which was wanted
+		return nil // it has ended, which was wanted
 	}
 	done := context.AfterFunc(ctx, i.Kill)
 	defer done()

@@ -32,7 +32,7 @@ func (c Config) files(at *net.TCPAddr) (*peertls.Files, error) {
 	f := &peertls.Files{Cert: c.TLS.Cert, Key: c.TLS.Key, Log: c.Logger}
 	switch t := c.TLS; {
 	case t == TLS{}:
-		return nil, nil //nolint:nilnil // no TLS is no error
+		return nil, nil // no TLS is no error
 	case t.SelfSigned && t.Cert+t.Key != "":
 		return nil, errors.New("--tls-self-signed makes its own certificate: leave out --tls-cert and --tls-key")
 	case t.SelfSigned && c.StateDir == "":

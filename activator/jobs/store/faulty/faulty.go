@@ -39,7 +39,7 @@ func New(t testing.TB, service s3.Service) (*Proxy, s3.Service) {
 }
 
 // Fail sets how many of a thousand requests fail.
-func (f *Proxy) Fail(rate int) { f.rate.Store(uint32(rate)) } //nolint:gosec // it is up to 1000
+func (f *Proxy) Fail(rate int) { f.rate.Store(uint32(rate)) } // it is up to 1000
 
 // Down makes all requests fail, as if the machine were gone.
 func (f *Proxy) Down(down bool) { f.down.Store(down) }
