@@ -44,7 +44,7 @@ func bareEngine(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := engine.New(inf, tok, engine.Config{Seats: 8})
+	e, err := infertest.Engine(inf, tok, engine.Config{Seats: 8})
 	if err != nil {
 		t.Fatal(err)
 	}

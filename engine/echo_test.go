@@ -109,7 +109,7 @@ func (m *echo) failNext(err error) {
 // start runs an engine until the test ends.
 func start(t *testing.T, m *echo, cfg engine.Config) *engine.Engine {
 	t.Helper()
-	e, err := engine.New(m, byteTokenizer(t), cfg)
+	e, err := infertest.Engine(m, byteTokenizer(t), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

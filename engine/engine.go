@@ -28,7 +28,6 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/engine/block"
-	"github.com/rouse-dev/rouse/engine/infer"
 	"github.com/rouse-dev/rouse/engine/keep"
 	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/sched"
@@ -131,15 +130,6 @@ type loop struct {
 	info     worker.Info
 	store    *keep.Store // nil: no files
 	recalled int         // blocks read from files
-}
-
-// New returns an engine for inf, which the caller closes after Run has returned.
-func New(inf infer.Inferencer, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
-	w := worker.New(worker.Config{
-		Launch: worker.InProcess(worker.Builder{Model: worker.Borrowed(inf), Adapter: worker.OpenAdapter}),
-		Depth:  maxInFlight,
-	})
-	return Over(w, worker.Describe(inf), tok, cfg)
 }
 
 // Over returns an engine for a worker's model. Run starts the worker, unless it runs, and closes it. info is from

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
@@ -90,7 +91,7 @@ func TestRefuse(t *testing.T) {
 
 // TestFullQueue fills the queue of an engine whose loop has not begun.
 func TestFullQueue(t *testing.T) {
-	e, err := engine.New(newEcho(64, 4, 20), byteTokenizer(t), engine.Config{})
+	e, err := infertest.Engine(newEcho(64, 4, 20), byteTokenizer(t), engine.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +288,7 @@ func TestFailedStep(t *testing.T) {
 
 func TestStop(t *testing.T) {
 	m := newEcho(16, 4, 64)
-	e, err := engine.New(m, byteTokenizer(t), engine.Config{})
+	e, err := infertest.Engine(m, byteTokenizer(t), engine.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

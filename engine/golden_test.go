@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/chat"
 	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/infer/cpu"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
@@ -124,7 +125,7 @@ func generate(t *testing.T, f *gguf.File, tok *tokenizer.Tokenizer, prompts [][]
 		t.Fatal(err)
 	}
 	defer inf.Close()
-	e, err := engine.New(inf, tok, engine.Config{Seats: 8, Budget: 64})
+	e, err := infertest.Engine(inf, tok, engine.Config{Seats: 8, Budget: 64})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func TestStatesAreFew(t *testing.T) {
 	}
 	defer r.Close()
 	w := &watched{Runner: r}
-	e, err := engine.New(w, tok, engine.Config{Budget: 40, Seats: 3})
+	e, err := infertest.Engine(w, tok, engine.Config{Budget: 40, Seats: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func TestFailedAdmission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(d, byteVocabulary(t), Config{})
+	e, err := Over(worker.New(worker.Config{}), worker.Describe(d), byteVocabulary(t), Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func busy(b *testing.B, n int) *loop {
 	if err != nil {
 		b.Fatal(err)
 	}
-	e, err := New(d, byteVocabulary(b), Config{Seats: n, Budget: 128 * n})
+	e, err := Over(worker.New(worker.Config{}), worker.Describe(d), byteVocabulary(b), Config{Seats: n, Budget: 128 * n})
 	if err != nil {
 		b.Fatal(err)
 	}

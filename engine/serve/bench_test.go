@@ -44,7 +44,7 @@ func (m *instant) Forward(_ context.Context, b *infer.Batch) (infer.Result, erro
 // bench makes a server whose engine runs until the benchmark ends.
 func bench(b *testing.B, inf infer.Inferencer, tok *tokenizer.Tokenizer) *serve.Server {
 	b.Helper()
-	e, err := engine.New(inf, tok, engine.Config{})
+	e, err := infertest.Engine(inf, tok, engine.Config{})
 	if err != nil {
 		b.Fatal(err)
 	}

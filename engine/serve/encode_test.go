@@ -10,6 +10,7 @@ import (
 
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/chat"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
 	"github.com/rouse-dev/rouse/engine/serve"
 )
 
@@ -17,7 +18,7 @@ import (
 func post(t *testing.T, ctx context.Context, path string, fields map[string]any) *httptest.ResponseRecorder {
 	t.Helper()
 	p := newParrot(t)
-	e, err := engine.New(p, p.tok, engine.Config{Seats: 4})
+	e, err := infertest.Engine(p, p.tok, engine.Config{Seats: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

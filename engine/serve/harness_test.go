@@ -143,7 +143,7 @@ func startWith(t *testing.T, cfg serve.Config, latency time.Duration, source str
 func startModel(t *testing.T, cfg serve.Config, p *parrot, source string) *client {
 	t.Helper()
 	cfg.Model = "parrot.gguf"
-	e, err := engine.New(p, p.tok, engine.Config{Seats: max(cfg.MaxSeqs, 4)})
+	e, err := infertest.Engine(p, p.tok, engine.Config{Seats: max(cfg.MaxSeqs, 4)})
 	if err != nil {
 		t.Fatal(err)
 	}

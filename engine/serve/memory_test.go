@@ -13,6 +13,7 @@ import (
 
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/chat"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
 	"github.com/rouse-dev/rouse/engine/serve"
 )
 
@@ -40,7 +41,7 @@ func (r *reader) Write(data []byte) (int, error) {
 func face(t *testing.T) (*serve.Server, *parrot) {
 	t.Helper()
 	p := newParrot(t)
-	e, err := engine.New(p, p.tok, engine.Config{Seats: 4})
+	e, err := infertest.Engine(p, p.tok, engine.Config{Seats: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 func ask(t *testing.T, ctx context.Context, path, source string) *httptest.ResponseRecorder {
 	t.Helper()
 	p := newParrot(t)
-	e, err := engine.New(p, p.tok, engine.Config{Seats: 4})
+	e, err := infertest.Engine(p, p.tok, engine.Config{Seats: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,6 @@
 package worker
 
-import (
-	"context"
-	"errors"
-
-	"github.com/rouse-dev/rouse/engine/infer"
-	"github.com/rouse-dev/rouse/engine/lora"
-)
+import "context"
 
 // InProcess launches workers in this process.
 func InProcess(build Builder) Launch {
@@ -41,33 +35,3 @@ func (l *local) Wait() error {
 }
 
 func (l *local) PIDs() []int { return nil }
-
-// Borrowed makes a [Builder]'s Model of inf, which the caller closes.
-func Borrowed(inf infer.Inferencer) func(context.Context, Load) (infer.Inferencer, error) {
-	return func(ctx context.Context, _ Load) (infer.Inferencer, error) {
-		return &borrowed{Inferencer: inf}, inf.Wake(ctx)
-	}
-}
-
-// borrowed gets its model back in the state it had.
-type borrowed struct {
-	infer.Inferencer
-	adapters []int32
-}
-
-func (b *borrowed) LoadAdapter(id int32, a *lora.Adapter) error {
-	err := b.Inferencer.LoadAdapter(id, a)
-	if err == nil {
-		b.adapters = append(b.adapters, id)
-	}
-	return err
-}
-
-func (b *borrowed) Close() error {
-	for _, id := range b.adapters {
-		if err := b.UnloadAdapter(id); err != nil && !errors.Is(err, infer.ErrNoAdapter) && !errors.Is(err, infer.ErrClosed) {
-			return err
-		}
-	}
-	return nil
-}

@@ -12,17 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer"
 )
 
-// keeper returns nil if inf keeps no blocks.
-func keeper(inf infer.Inferencer) infer.Keeper {
-	if b, ok := inf.(*borrowed); ok {
-		inf = b.Inferencer
-	}
-	k, _ := inf.(infer.Keeper)
-	return k
-}
-
 func (s *server) sleep(level int, keep []int32) error {
-	if k := keeper(s.inf); k != nil && level == 1 && len(keep) > 0 {
+	if k, ok := s.inf.(infer.Keeper); ok && level == 1 && len(keep) > 0 {
 		return k.SleepKeeping(keep)
 	}
 	return s.inf.Sleep(level)
@@ -97,9 +88,9 @@ func (s *server) loadBlocks(ctx context.Context, f *File) error {
 }
 
 func (s *server) saves(f *File) (infer.Keeper, error) {
-	k := keeper(s.inf)
+	k, ok := s.inf.(infer.Keeper)
 	switch {
-	case k == nil || s.step.shared:
+	case !ok || s.step.shared:
 		return nil, errors.New("this worker's cache blocks can't be saved")
 	case f == nil || f.Path == "" || f.Offset < 0:
 		return nil, errors.New("no file is named")

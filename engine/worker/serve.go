@@ -256,7 +256,7 @@ func (s *server) load(ctx context.Context, l *Load) (*Info, error) {
 func Describe(inf infer.Inferencer) Info {
 	count, size := inf.Blocks()
 	info := Info{Model: inf.Config(), Blocks: count, BlockSize: size}
-	if k := keeper(inf); k != nil {
+	if k, ok := inf.(infer.Keeper); ok {
 		info.Keeps, info.Saves, info.BlockBytes = true, true, k.BlockBytes()
 	}
 	return info
