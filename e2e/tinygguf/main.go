@@ -113,8 +113,8 @@ func write(dst io.Writer, words, think, layers, context int) error {
 	dim := max((n+1+63)/64*64, heads*headDim)
 
 	g := gguf.NewWriter(dst)
-	g.SetString("general.architecture", "llama")
-	g.SetString("general.name", "tiny")
+	g.Set("general.architecture", "llama")
+	g.Set("general.name", "tiny")
 	for _, n := range []struct {
 		key   string
 		value int
@@ -123,9 +123,9 @@ func write(dst io.Writer, words, think, layers, context int) error {
 		{"attention.head_count_kv", heads}, {"attention.key_length", headDim}, {"attention.value_length", headDim}, {"rope.dimension_count", headDim},
 		{"vocab_size", len(v.tokens)},
 	} {
-		g.SetUint32("llama."+n.key, uint32(n.value))
+		g.Set("llama."+n.key, n.value)
 	}
-	g.SetFloat32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+	g.Set("llama.attention.layer_norm_rms_epsilon", 1e-5)
 	v.metadata(g, think > 0)
 
 	// Which word a token is: 0 none, 1 w0, …
@@ -155,18 +155,18 @@ func write(dst io.Writer, words, think, layers, context int) error {
 }
 
 func (v *vocabulary) metadata(g *gguf.Writer, thinks bool) {
-	g.SetString("tokenizer.ggml.model", "llama")
-	g.SetStrings("tokenizer.ggml.tokens", v.tokens)
-	g.SetFloats("tokenizer.ggml.scores", v.scores)
-	g.SetInt32s("tokenizer.ggml.token_type", v.types)
-	g.SetUint32("tokenizer.ggml.unknown_token_id", 0)
-	g.SetUint32("tokenizer.ggml.bos_token_id", 1)
-	g.SetUint32("tokenizer.ggml.eos_token_id", end)
+	g.Set("tokenizer.ggml.model", "llama")
+	g.Set("tokenizer.ggml.tokens", v.tokens)
+	g.Set("tokenizer.ggml.scores", v.scores)
+	g.Set("tokenizer.ggml.token_type", v.types)
+	g.Set("tokenizer.ggml.unknown_token_id", 0)
+	g.Set("tokenizer.ggml.bos_token_id", 1)
+	g.Set("tokenizer.ggml.eos_token_id", end)
 	marks := ""
 	if thinks { // servers know it by its template
 		marks = "{# thoughts are between <think> and </think> #}"
 	}
-	g.SetString("tokenizer.chat_template", marks+"{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}"+
+	g.Set("tokenizer.chat_template", marks+"{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}"+
 		"{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}")
 }
 

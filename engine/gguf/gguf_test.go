@@ -21,15 +21,15 @@ func sample(t testing.TB) []byte {
 	t.Helper()
 	var buf bytes.Buffer
 	w := gguf.NewWriter(&buf)
-	w.SetString("general.architecture", "llama")
-	w.SetUint32("llama.block_count", 2)
-	w.SetUint64("big", 1<<40)
-	w.SetFloat32("eps", 1e-5)
-	w.SetBool("yes", true)
-	w.SetBools("bools", []bool{true, false, true})
-	w.SetStrings("tokens", []string{"a", "", "ß"})
-	w.SetInt32s("types", []int32{1, -3, 6})
-	w.SetFloats("scores", []float32{0, -1.5})
+	w.Set("general.architecture", "llama")
+	w.Set("llama.block_count", 2)
+	w.Set("big", uint64(1<<40))
+	w.Set("eps", 1e-5)
+	w.Set("yes", true)
+	w.Set("bools", []bool{true, false, true})
+	w.Set("tokens", []string{"a", "", "ß"})
+	w.Set("types", []int32{1, -3, 6})
+	w.Set("scores", []float32{0, -1.5})
 	x := make([]float32, 64)
 	for i := range x {
 		x[i] = float32(i) - 31.5
@@ -329,8 +329,8 @@ func TestOpenErrors(t *testing.T) {
 
 func TestWriterErrors(t *testing.T) {
 	for want, use := range map[string]func(w *gguf.Writer){
-		`key "k" is set twice`: func(w *gguf.Writer) { w.SetBool("k", true); w.SetString("k", "") },
-		"has 0 bytes":          func(w *gguf.Writer) { w.SetBool("", true) },
+		`key "k" is set twice`: func(w *gguf.Writer) { w.Set("k", true); w.Set("k", "") },
+		"has 0 bytes":          func(w *gguf.Writer) { w.Set("", true) },
 		`tensor "t" is added twice`: func(w *gguf.Writer) {
 			w.AddTensor("t", []int{1}, 0, make([]byte, 4))
 			w.AddTensor("t", []int{1}, 0, make([]byte, 4))
@@ -338,7 +338,8 @@ func TestWriterErrors(t *testing.T) {
 		"has 4 bytes, got 3":         func(w *gguf.Writer) { w.AddTensor("t", []int{1}, 0, make([]byte, 3)) },
 		"blocks of 32":               func(w *gguf.Writer) { w.AddTensor("t", []int{31}, gguf.Q8_0, nil) },
 		"0 bytes written":            func(w *gguf.Writer) { w.AddTensorFunc("t", []int{1}, 0, func(io.Writer) error { return nil }) },
-		"general.alignment is 3":     func(w *gguf.Writer) { w.SetUint32("general.alignment", 3) },
+		"type complex128":            func(w *gguf.Writer) { w.Set("k", 1i) },
+		"general.alignment is 3":     func(w *gguf.Writer) { w.Set("general.alignment", 3) },
 		"the writer has been flushe": func(w *gguf.Writer) { _ = w.Flush() },
 	} {
 		w := gguf.NewWriter(io.Discard)

@@ -39,7 +39,8 @@ func (w *Writer) fail(err error) {
 	}
 }
 
-func (w *Writer) key(key string, k Kind) {
+// key appends a key, its kind, and numbers, bools or slices of them.
+func (w *Writer) key(key string, k Kind, values ...any) {
 	if key == "" || len(key) > maxKeyLen {
 		w.fail(fmt.Errorf("metadata key %q has %d bytes, want 1 to %d", key, len(key), maxKeyLen))
 	}
@@ -47,80 +48,60 @@ func (w *Writer) key(key string, k Kind) {
 		w.fail(fmt.Errorf("metadata key %q is set twice", key))
 	}
 	w.keys[key] = true
-	w.meta = appendString(w.meta, key)
-	w.put(uint32(k))
-}
-
-func (w *Writer) array(key string, elem Kind, n int) {
-	w.key(key, KindArray)
-	w.put(uint32(elem))
-	w.put(uint64(n))
+	w.meta = binary.LittleEndian.AppendUint32(appendString(w.meta, key), uint32(k))
+	for _, v := range values {
+		w.meta, _ = binary.Append(w.meta, binary.LittleEndian, v)
+	}
 }
 
 func appendString(b []byte, s string) []byte {
 	return append(binary.LittleEndian.AppendUint64(b, uint64(len(s))), s...)
 }
 
-// SetString sets a string.
-func (w *Writer) SetString(key, v string) {
-	w.key(key, KindString)
-	w.meta = appendString(w.meta, v)
-}
-
-// SetUint32 sets an integer. general.alignment also moves the tensors.
-func (w *Writer) SetUint32(key string, v uint32) {
-	w.key(key, KindUint32)
-	w.put(v)
-	if key == keyAlignment {
+// Set sets a key to a string, a bool, a number, or a slice of them: an int is a uint32 in the file, a float64 a float32.
+// nil sets nothing. general.alignment also moves the tensors.
+func (w *Writer) Set(key string, v any) {
+	switch n := v.(type) {
+	case int:
+		v = uint32(n)
+	case float64:
+		v = float32(n)
+	}
+	switch v := v.(type) {
+	case nil:
+	case string:
+		w.key(key, KindString)
+		w.meta = appendString(w.meta, v)
+	case []string:
+		w.key(key, KindArray, uint32(KindString), uint64(len(v)))
+		for _, s := range v {
+			w.meta = appendString(w.meta, s)
+		}
+	case bool:
+		w.key(key, KindBool, v)
+	case []bool:
+		w.key(key, KindArray, uint32(KindBool), uint64(len(v)), v)
+	case []int32:
+		w.key(key, KindArray, uint32(KindInt32), uint64(len(v)), v)
+	case float32:
+		w.key(key, KindFloat32, v)
+	case []float32:
+		w.key(key, KindArray, uint32(KindFloat32), uint64(len(v)), v)
+	case uint64:
+		w.key(key, KindUint64, v)
+	case uint32:
+		w.key(key, KindUint32, v)
+		if key != keyAlignment {
+			return
+		}
 		if v < 8 || v > maxAlign || v&(v-1) != 0 {
 			w.fail(fmt.Errorf("%s is %d, want a power of two from 8 to %d", key, v, maxAlign))
 			return
 		}
 		w.align = int(v)
+	default:
+		w.fail(fmt.Errorf("metadata key %q has a value of type %T, which is not supported", key, v))
 	}
-}
-
-// put takes numbers, bools or slices of them.
-func (w *Writer) put(v any) {
-	w.meta, _ = binary.Append(w.meta, binary.LittleEndian, v)
-}
-
-// SetFloat32 sets a float.
-func (w *Writer) SetFloat32(key string, v float32) {
-	w.key(key, KindFloat32)
-	w.put(v)
-}
-
-// SetBool sets a bool.
-func (w *Writer) SetBool(key string, v bool) {
-	w.key(key, KindBool)
-	w.put(v)
-}
-
-// SetStrings sets an array of strings.
-func (w *Writer) SetStrings(key string, v []string) {
-	w.array(key, KindString, len(v))
-	for _, s := range v {
-		w.meta = appendString(w.meta, s)
-	}
-}
-
-// SetBools sets an array of bools.
-func (w *Writer) SetBools(key string, v []bool) {
-	w.array(key, KindBool, len(v))
-	w.put(v)
-}
-
-// SetInt32s sets an array of integers.
-func (w *Writer) SetInt32s(key string, v []int32) {
-	w.array(key, KindInt32, len(v))
-	w.put(v)
-}
-
-// SetFloats sets an array of float32.
-func (w *Writer) SetFloats(key string, v []float32) {
-	w.array(key, KindFloat32, len(v))
-	w.put(v)
 }
 
 // Copy sets a key to f's value.
@@ -130,13 +111,13 @@ func (w *Writer) Copy(f *File, key string) {
 		w.fail(fmt.Errorf("metadata key %q is not in the file to copy from", key))
 		return
 	}
-	if v.kind == KindArray {
-		w.array(key, v.elem, v.count)
-	} else {
+	switch v.kind {
+	case KindArray:
+		w.key(key, v.kind, uint32(v.elem), uint64(v.count))
+	case KindString:
+		w.key(key, v.kind, uint64(v.hi-v.lo))
+	default:
 		w.key(key, v.kind)
-	}
-	if v.kind == KindString {
-		w.put(uint64(v.hi - v.lo))
 	}
 	w.meta = append(w.meta, f.data[v.lo:v.hi]...)
 	if a, ok := f.Uint(key); ok && key == keyAlignment {

@@ -67,9 +67,9 @@ func ggufFile(t testing.TB, set map[string]string, tensors ...tensor) []byte {
 		if v, ok := set[key]; ok {
 			value = v
 		}
-		w.SetString(key, value)
+		w.Set(key, value)
 	}
-	w.SetFloat32("adapter.lora.alpha", 6)
+	w.Set("adapter.lora.alpha", 6.0)
 	for _, x := range tensors {
 		data, err := gguf.Encode(gguf.F32, x.x)
 		if err != nil {

@@ -13,10 +13,10 @@ var ggufNames = [NumTargets]string{"attn_q", "attn_k", "attn_v", "attn_output", 
 // Write writes the adapter of a model of shape c as a GGUF file in F32.
 func (a *Adapter) Write(w io.Writer, c model.Config) error {
 	out := gguf.NewWriter(w)
-	out.SetString("general.type", "adapter")
-	out.SetString("general.architecture", c.Arch)
-	out.SetString("adapter.type", "lora")
-	out.SetFloat32("adapter.lora.alpha", a.Scale*float32(a.Rank))
+	out.Set("general.type", "adapter")
+	out.Set("general.architecture", c.Arch)
+	out.Set("adapter.type", "lora")
+	out.Set("adapter.lora.alpha", a.Scale*float32(a.Rank))
 	for i := range a.Layers {
 		for t, p := range a.Layers[i] {
 			if p == nil {

@@ -23,7 +23,7 @@ func encoder(t *testing.T, name string, keys map[string]any, tensors map[string]
 	w := gguf.NewWriter(&buf)
 	for _, k := range f.Keys() {
 		if v, ok := keys[k]; ok {
-			set(w, k, v)
+			w.Set(k, v)
 			continue
 		}
 		w.Copy(f, k)

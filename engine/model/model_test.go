@@ -28,14 +28,14 @@ func (e edit) file(t *testing.T) *gguf.File {
 	keys, tensors := maps.Clone(e.keys), maps.Clone(e.tensors)
 	for _, k := range f.Keys() {
 		if v, ok := keys[k]; ok {
-			set(w, k, v)
+			w.Set(k, v)
 			delete(keys, k)
 			continue
 		}
 		w.Copy(f, k)
 	}
 	for k, v := range keys {
-		set(w, k, v)
+		w.Set(k, v)
 	}
 	add := func(x *gguf.Tensor) {
 		if x != nil {
@@ -61,26 +61,6 @@ func (e edit) file(t *testing.T) *gguf.File {
 		t.Fatal(err)
 	}
 	return out
-}
-
-func set(w *gguf.Writer, key string, v any) {
-	switch v := v.(type) {
-	case nil:
-	case string:
-		w.SetString(key, v)
-	case int:
-		w.SetUint32(key, uint32(v))
-	case float64:
-		w.SetFloat32(key, float32(v))
-	case []int32:
-		w.SetInt32s(key, v)
-	case []string:
-		w.SetStrings(key, v)
-	case bool:
-		w.SetBool(key, v)
-	case []bool:
-		w.SetBools(key, v)
-	}
 }
 
 // tensor returns a tensor of zeros.

@@ -23,22 +23,9 @@ func file(t testing.TB, model string, set map[string]any) *gguf.File {
 	}
 	var b bytes.Buffer
 	w := gguf.NewWriter(&b)
-	w.SetString("general.architecture", "llama")
+	w.Set("general.architecture", "llama")
 	for k, v := range keys {
-		switch v := v.(type) {
-		case string:
-			w.SetString(k, v)
-		case []string:
-			w.SetStrings(k, v)
-		case []int32:
-			w.SetInt32s(k, v)
-		case []float32:
-			w.SetFloats(k, v)
-		case uint32:
-			w.SetUint32(k, v)
-		case bool:
-			w.SetBool(k, v)
-		}
+		w.Set(k, v)
 	}
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)

@@ -29,21 +29,21 @@ var imageMean, imageStd = []float32{0.4, 0.5, 0.6}, []float32{0.5, 0.4, 0.3}
 // writeProjector writes a projector as GGUF, with the names of llama.cpp's converter: the older ones if swapped.
 func writeProjector(w io.Writer, typ gguf.Type, swapped bool) error {
 	g := gguf.NewWriter(w)
-	g.SetString("general.architecture", "clip")
-	g.SetString("clip.projector_type", "gemma3")
-	g.SetBool("clip.has_vision_encoder", true)
-	g.SetBool("clip.use_gelu", true)
+	g.Set("general.architecture", "clip")
+	g.Set("clip.projector_type", "gemma3")
+	g.Set("clip.has_vision_encoder", true)
+	g.Set("clip.use_gelu", true)
 	const v = "clip.vision."
 	sizes := map[string]uint32{
 		"image_size": ImageSize, "patch_size": imagePatch, "embedding_length": imageDim, "feed_forward_length": imageFFN,
 		"block_count": imageLayers, "attention.head_count": imageHeads, "projection_dim": imageWidth, "projector.scale_factor": imageMerge,
 	}
 	for _, key := range slices.Sorted(maps.Keys(sizes)) {
-		g.SetUint32(v+key, sizes[key])
+		g.Set(v+key, sizes[key])
 	}
-	g.SetFloat32(v+"attention.layer_norm_epsilon", 1e-6)
-	g.SetFloats(v+"image_mean", imageMean)
-	g.SetFloats(v+"image_std", imageStd)
+	g.Set(v+"attention.layer_norm_epsilon", 1e-6)
+	g.Set(v+"image_mean", imageMean)
+	g.Set(v+"image_std", imageStd)
 	t := &tensors{Spec: Spec{}, g: g}
 	t.matrix("v.patch_embd.weight", imagePatch, imagePatch, 3, imageDim)
 	t.vector("v.patch_embd.bias", imageDim, 0)

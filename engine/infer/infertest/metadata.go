@@ -15,59 +15,59 @@ var fileTypes = map[gguf.Type]uint32{
 // metadata sets the keys of the shape, named as by llama.cpp's converter.
 func (s Spec) metadata(g *gguf.Writer) {
 	a := s.Arch + "."
-	g.SetString("general.architecture", s.Arch)
-	g.SetString("general.name", fmt.Sprintf("random-%s-%dx%d", s.Arch, s.Layers, s.Dim))
-	g.SetUint32("general.alignment", 32)
-	g.SetUint32("general.file_type", fileTypes[s.types()[0]])
-	g.SetUint32("general.quantization_version", 2)
-	g.SetUint32(a+"context_length", uint32(s.Context))
-	g.SetUint32(a+"embedding_length", uint32(s.Dim))
-	g.SetUint32(a+"block_count", uint32(s.Layers))
+	g.Set("general.architecture", s.Arch)
+	g.Set("general.name", fmt.Sprintf("random-%s-%dx%d", s.Arch, s.Layers, s.Dim))
+	g.Set("general.alignment", 32)
+	g.Set("general.file_type", fileTypes[s.types()[0]])
+	g.Set("general.quantization_version", 2)
+	g.Set(a+"context_length", s.Context)
+	g.Set(a+"embedding_length", s.Dim)
+	g.Set(a+"block_count", s.Layers)
 	if s.Arch != "gemma4" {
-		g.SetUint32(a+"feed_forward_length", uint32(s.FFN))
+		g.Set(a+"feed_forward_length", s.FFN)
 	}
-	g.SetUint32(a+"attention.head_count", uint32(s.Heads))
+	g.Set(a+"attention.head_count", s.Heads)
 	if s.Arch != "gemma4" {
-		g.SetUint32(a+"attention.head_count_kv", uint32(s.KVHeads))
+		g.Set(a+"attention.head_count_kv", s.KVHeads)
 	}
-	g.SetUint32(a+"attention.key_length", uint32(s.HeadDim))
-	g.SetUint32(a+"attention.value_length", uint32(s.HeadDim))
-	g.SetFloat32(a+"attention.layer_norm_rms_epsilon", 1e-5)
-	g.SetUint32(a+"vocab_size", uint32(s.Vocab))
+	g.Set(a+"attention.key_length", s.HeadDim)
+	g.Set(a+"attention.value_length", s.HeadDim)
+	g.Set(a+"attention.layer_norm_rms_epsilon", 1e-5)
+	g.Set(a+"vocab_size", s.Vocab)
 	s.rope(g, a)
 	if s.Window > 0 {
-		g.SetUint32(a+"attention.sliding_window", uint32(s.Window))
+		g.Set(a+"attention.sliding_window", s.Window)
 	}
 	if s.Arch == "gemma4" {
 		s.gemma4(g, a)
 	}
 	if s.Arch == "qwen35" {
-		g.SetUint32(a+"full_attention_interval", uint32(s.interval()))
-		g.SetUint32(a+"ssm.conv_kernel", deltaConv)
-		g.SetUint32(a+"ssm.state_size", uint32(s.HeadDim/2))
-		g.SetUint32(a+"ssm.group_count", uint32(s.Heads))
-		g.SetUint32(a+"ssm.time_step_rank", uint32(2*s.Heads))
-		g.SetUint32(a+"ssm.inner_size", uint32(s.Heads*s.HeadDim))
-		g.SetInt32s(a+"rope.dimension_sections", []int32{11, 11, 10, 0})
+		g.Set(a+"full_attention_interval", s.interval())
+		g.Set(a+"ssm.conv_kernel", deltaConv)
+		g.Set(a+"ssm.state_size", s.HeadDim/2)
+		g.Set(a+"ssm.group_count", s.Heads)
+		g.Set(a+"ssm.time_step_rank", 2*s.Heads)
+		g.Set(a+"ssm.inner_size", s.Heads*s.HeadDim)
+		g.Set(a+"rope.dimension_sections", []int32{11, 11, 10, 0})
 	}
 	if s.AttnSoftcap > 0 {
-		g.SetFloat32(a+"attn_logit_softcapping", s.AttnSoftcap)
+		g.Set(a+"attn_logit_softcapping", s.AttnSoftcap)
 	}
 	if s.LogitSoftcap > 0 {
-		g.SetFloat32(a+"final_logit_softcapping", s.LogitSoftcap)
+		g.Set(a+"final_logit_softcapping", s.LogitSoftcap)
 	}
 	if s.Experts > 0 {
-		g.SetUint32(a+"expert_count", uint32(s.Experts))
-		g.SetUint32(a+"expert_used_count", uint32(s.ExpertsUsed))
+		g.Set(a+"expert_count", s.Experts)
+		g.Set(a+"expert_used_count", s.ExpertsUsed)
 		if s.mixture() || s.Arch == "gemma4" {
-			g.SetUint32(a+"expert_feed_forward_length", uint32(s.ExpertFFN))
+			g.Set(a+"expert_feed_forward_length", s.ExpertFFN)
 		}
 		if s.Arch == "glm4moe" {
-			g.SetUint32(a+"expert_shared_count", 1)
-			g.SetUint32(a+"leading_dense_block_count", 1)
-			g.SetUint32(a+"expert_gating_func", 2)
-			g.SetFloat32(a+"expert_weights_scale", 1.5)
-			g.SetBool(a+"expert_weights_norm", true)
+			g.Set(a+"expert_shared_count", 1)
+			g.Set(a+"leading_dense_block_count", 1)
+			g.Set(a+"expert_gating_func", 2)
+			g.Set(a+"expert_weights_scale", 1.5)
+			g.Set(a+"expert_weights_norm", true)
 		}
 	}
 }
@@ -79,16 +79,16 @@ func (s Spec) gemma4(g *gguf.Writer, a string) {
 		_, heads := s.shape(l)
 		kv[l], ffn[l] = int32(heads), int32(s.ffn(l))
 	}
-	g.SetBools(a+"attention.sliding_window_pattern", windows)
-	g.SetInt32s(a+"attention.head_count_kv", kv)
-	g.SetInt32s(a+"feed_forward_length", ffn)
-	g.SetUint32(a+"attention.key_length_swa", uint32(s.HeadDim/2))
-	g.SetUint32(a+"attention.value_length_swa", uint32(s.HeadDim/2))
-	g.SetUint32(a+"rope.dimension_count_swa", uint32(s.HeadDim/2))
-	g.SetFloat32(a+"rope.freq_base_swa", 10000)
-	g.SetUint32(a+"embedding_length_per_layer_input", uint32(s.LayerInput))
+	g.Set(a+"attention.sliding_window_pattern", windows)
+	g.Set(a+"attention.head_count_kv", kv)
+	g.Set(a+"feed_forward_length", ffn)
+	g.Set(a+"attention.key_length_swa", s.HeadDim/2)
+	g.Set(a+"attention.value_length_swa", s.HeadDim/2)
+	g.Set(a+"rope.dimension_count_swa", s.HeadDim/2)
+	g.Set(a+"rope.freq_base_swa", 10000.0)
+	g.Set(a+"embedding_length_per_layer_input", s.LayerInput)
 	if s.LayerInput > 0 {
-		g.SetUint32(a+"attention.shared_kv_layers", uint32(s.Layers/2))
+		g.Set(a+"attention.shared_kv_layers", s.Layers/2)
 	}
 }
 
@@ -120,22 +120,22 @@ func (s Spec) ffn(l int) int {
 }
 
 func (s Spec) rope(g *gguf.Writer, a string) {
-	g.SetFloat32(a+"rope.freq_base", s.RopeBase)
-	g.SetUint32(a+"rope.dimension_count", uint32(s.RopeDim))
+	g.Set(a+"rope.freq_base", s.RopeBase)
+	g.Set(a+"rope.dimension_count", s.RopeDim)
 	kind := s.RopeScaling
 	if kind == "" && s.RopeScale > 0 {
 		kind = "linear"
 	}
 	if kind != "" {
-		g.SetString(a+"rope.scaling.type", kind)
+		g.Set(a+"rope.scaling.type", kind)
 	}
 	if s.RopeScale > 0 {
-		g.SetFloat32(a+"rope.scaling.factor", s.RopeScale)
+		g.Set(a+"rope.scaling.factor", s.RopeScale)
 	}
 	if s.RopeTrain != s.Context {
-		g.SetUint32(a+"rope.scaling.original_context_length", uint32(s.RopeTrain))
+		g.Set(a+"rope.scaling.original_context_length", s.RopeTrain)
 	}
 	if s.RopeMag > 0 {
-		g.SetFloat32(a+"rope.scaling.attn_factor", s.RopeMag)
+		g.Set(a+"rope.scaling.attn_factor", s.RopeMag)
 	}
 }

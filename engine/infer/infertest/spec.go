@@ -260,9 +260,9 @@ func Split(t T, data []byte, stem string, count int) (paths []string) {
 				w.Copy(f, key)
 			}
 		}
-		w.SetUint32("split.no", uint32(i))
-		w.SetUint32("split.count", uint32(count))
-		w.SetUint32("split.tensors.count", uint32(len(all)))
+		w.Set("split.no", i)
+		w.Set("split.count", count)
+		w.Set("split.tensors.count", len(all))
 		for _, tensor := range all[len(all)*i/count : len(all)*(i+1)/count] {
 			w.AddTensor(tensor.Name, tensor.Dims, tensor.Type, tensor.Data)
 		}

@@ -57,15 +57,15 @@ func (s Spec) tokenizer(g *gguf.Writer) error {
 	for i := 0; len(v.tokens) < s.Vocab; i++ {
 		v.add(fmt.Sprintf("<unused%d>", i), typeUnused, 0)
 	}
-	g.SetStrings("tokenizer.ggml.tokens", v.tokens)
-	g.SetInt32s("tokenizer.ggml.token_type", v.types)
+	g.Set("tokenizer.ggml.tokens", v.tokens)
+	g.Set("tokenizer.ggml.token_type", v.types)
 	if s.SPM {
-		g.SetFloats("tokenizer.ggml.scores", v.scores)
+		g.Set("tokenizer.ggml.scores", v.scores)
 	} else {
-		g.SetStrings("tokenizer.ggml.merges", v.merges)
+		g.Set("tokenizer.ggml.merges", v.merges)
 	}
 	if !s.NoTemplate {
-		g.SetString("tokenizer.chat_template", f.template)
+		g.Set("tokenizer.chat_template", f.template)
 	}
 	return nil
 }
@@ -90,12 +90,12 @@ func (v *vocab) bpe(g *gguf.Writer, f family, s Spec) error {
 		v.add(name, typeControl, 0)
 	}
 	text, end := slices.Index(v.tokens, f.bos), slices.Index(v.tokens, f.eos)
-	g.SetString("tokenizer.ggml.model", "gpt2")
-	g.SetString("tokenizer.ggml.pre", s.Pre)
-	g.SetUint32("tokenizer.ggml.bos_token_id", uint32(text))
-	g.SetUint32("tokenizer.ggml.eos_token_id", uint32(end))
-	g.SetUint32("tokenizer.ggml.padding_token_id", uint32(text))
-	g.SetBool("tokenizer.ggml.add_bos_token", false)
+	g.Set("tokenizer.ggml.model", "gpt2")
+	g.Set("tokenizer.ggml.pre", s.Pre)
+	g.Set("tokenizer.ggml.bos_token_id", text)
+	g.Set("tokenizer.ggml.eos_token_id", end)
+	g.Set("tokenizer.ggml.padding_token_id", text)
+	g.Set("tokenizer.ggml.add_bos_token", false)
 	return nil
 }
 
@@ -134,16 +134,16 @@ func (v *vocab) spm(g *gguf.Writer, f family, size int) error {
 	for _, name := range f.back {
 		v.add(name, typeControl, 0)
 	}
-	g.SetString("tokenizer.ggml.model", "llama")
-	g.SetString("tokenizer.ggml.pre", "default")
+	g.Set("tokenizer.ggml.model", "llama")
+	g.Set("tokenizer.ggml.pre", "default")
 	for _, id := range []struct{ key, name string }{{"bos", f.bos}, {"eos", f.eos}, {"unknown", "<unk>"}, {"eot", f.eot}} {
 		if id.name != "" {
-			g.SetUint32("tokenizer.ggml."+id.key+"_token_id", uint32(slices.Index(v.tokens, id.name)))
+			g.Set("tokenizer.ggml."+id.key+"_token_id", slices.Index(v.tokens, id.name))
 		}
 	}
-	g.SetBool("tokenizer.ggml.add_bos_token", true)
-	g.SetBool("tokenizer.ggml.add_eos_token", false)
-	g.SetBool("tokenizer.ggml.add_space_prefix", f.prefix)
+	g.Set("tokenizer.ggml.add_bos_token", true)
+	g.Set("tokenizer.ggml.add_eos_token", false)
+	g.Set("tokenizer.ggml.add_space_prefix", f.prefix)
 	return nil
 }
 
