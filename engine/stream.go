@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"iter"
 	"sync"
 
 	"github.com/rouse-dev/rouse/engine/sample"
@@ -82,22 +81,6 @@ func (s *Stream) Next() (Event, error) {
 			return Event{}, err
 		}
 		<-s.ready
-	}
-}
-
-// All yields the events; the last pair may be an error. Breaking out closes the stream.
-func (s *Stream) All() iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
-		defer s.Close()
-		for {
-			e, err := s.Next()
-			if err == io.EOF {
-				return
-			}
-			if !yield(e, err) || err != nil {
-				return
-			}
-		}
 	}
 }
 

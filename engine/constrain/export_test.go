@@ -92,3 +92,6 @@ func written(m *meter, x expr, rules map[*rule]*rule) expr {
 	}
 	return x
 }
+
+// Size returns the number of tokens.
+func (v *Vocabulary) Size() int { return v.size }

@@ -110,9 +110,6 @@ func (v *Vocabulary) split(order []int32) {
 	}
 }
 
-// Size returns the number of tokens.
-func (v *Vocabulary) Size() int { return v.size }
-
 func controlBytes(id int32) []byte {
 	return []byte{controlMark, byte(id >> 24), byte(id >> 16), byte(id >> 8), byte(id)}
 }

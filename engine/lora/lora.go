@@ -42,16 +42,3 @@ type Adapter struct {
 	Scale  float32 // alpha / rank
 	Layers [][NumTargets]*Pair
 }
-
-// Bytes returns the memory of the adapter's matrices.
-func (a *Adapter) Bytes() int64 {
-	n := 0
-	for i := range a.Layers {
-		for _, p := range a.Layers[i] {
-			if p != nil {
-				n += len(p.A) + len(p.B)
-			}
-		}
-	}
-	return int64(n) * 4
-}
