@@ -165,20 +165,3 @@ func (l *Layer) Matrices(do func(*Matrix)) {
 		}
 	}
 }
-
-// Bytes returns the weights' size in the file.
-func (m *Model) Bytes() int64 {
-	n := int64(len(m.Embed.Data) + len(m.InputEmbed.Data) + len(m.InputProj.Data))
-	for _, v := range [][]float32{m.OutputNorm, m.OutputNormBias, m.RopeFactors, m.ropeShort, m.ropeLong, m.Positions, m.Types, m.Class, m.ClassBias, m.Score, m.ScoreBias, m.InputNorm} {
-		n += int64(len(v)) * 4
-	}
-	if &m.Output.Data[0] != &m.Embed.Data[0] {
-		n += int64(len(m.Output.Data))
-	}
-	for i := range m.Layers {
-		l := &m.Layers[i]
-		l.Matrices(func(x *Matrix) { n += int64(len(x.Data)) })
-		l.Each(func(v *[]float32) { n += int64(len(*v)) * 4 })
-	}
-	return n
-}
