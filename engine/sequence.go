@@ -36,7 +36,7 @@ func (e *Engine) addSequences(s *Stream, r *accepted) error {
 		spec.Adapter = r.adapter.ID
 	}
 	if r.Embed == "" {
-		spec.SetParams(r.params(e.ends))
+		spec.Params = r.params(e.ends)
 	}
 	for i := range r.N {
 		q := &sequence{
@@ -59,10 +59,9 @@ func (e *Engine) addSequences(s *Stream, r *accepted) error {
 // params: a grammar's mask enforces MinTokens as far as it can.
 func (r *accepted) params(ends []int32) sample.Params {
 	p := r.Sampling.WithSeed()
-	if r.Grammar != nil {
-		return p
+	if r.Grammar == nil && r.MinTokens > 0 {
+		p.MinTokens, p.Ends = r.MinTokens, r.endTokens(ends)
 	}
-	p.MinTokens, p.Ends = r.MinTokens, r.endTokens(ends)
 	return p
 }
 

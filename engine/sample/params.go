@@ -18,30 +18,30 @@ const (
 type Params struct {
 	// Temperature divides the logits. Below 1e-5 the most probable token is taken, and TopK, TopP, MinP and Seed are
 	// ignored.
-	Temperature float64
+	Temperature float64 `json:"temperature,omitempty"`
 	// TopK keeps the k most probable tokens; 0: all.
-	TopK int
+	TopK int `json:"top_k,omitempty"`
 	// TopP keeps the fewest most probable tokens whose probabilities sum to at least p; 0 and 1: all.
-	TopP float64
+	TopP float64 `json:"top_p,omitempty"`
 	// MinP drops tokens of less than MinP times the highest probability.
-	MinP float64
+	MinP float64 `json:"min_p,omitempty"`
 	// RepetitionPenalty divides positive and multiplies negative logits of all tokens in prompt or output: 0.01 to 100;
 	// 0 and 1: none.
-	RepetitionPenalty float64
+	RepetitionPenalty float64 `json:"repetition_penalty,omitempty"`
 	// PresencePenalty is subtracted from the logit of each token in the output.
-	PresencePenalty float64
+	PresencePenalty float64 `json:"presence_penalty,omitempty"`
 	// FrequencyPenalty is subtracted per occurrence in the output.
-	FrequencyPenalty float64
-	LogitBias        map[int32]float32
+	FrequencyPenalty float64           `json:"frequency_penalty,omitempty"`
+	LogitBias        map[int32]float32 `json:"logit_bias,omitempty"`
 	// Seed makes the draws repeatable, whatever else runs. nil: one is drawn.
-	Seed *int64
-	// MinTokens must be generated before one of Ends may be chosen.
-	MinTokens int
-	Ends      []int32
+	Seed *int64 `json:"seed,omitempty"`
 	// Logprobs reports each chosen token's log probability.
-	Logprobs bool
+	Logprobs bool `json:"logprobs,omitempty"`
 	// Top is how many of the most probable tokens are reported, 0 to [MaxTop]; it needs Logprobs.
-	Top int
+	Top int `json:"top,omitempty"`
+	// MinTokens must be generated before one of Ends may be chosen.
+	MinTokens int     `json:"min_tokens,omitempty"`
+	Ends      []int32 `json:"ends,omitempty"`
 }
 
 // Default returns the OpenAI API's defaults.

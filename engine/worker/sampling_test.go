@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/sample"
 )
 
 // BenchmarkSample measures the choice of tokens of 32 sequences from vocabularies of usual sizes.
 func BenchmarkSample(b *testing.B) {
 	for _, vocab := range []int{32_000, 152_000} {
-		for name, spec := range map[string]Spec{
+		for name, spec := range map[string]sample.Params{
 			"greedy":  {},
 			"sampled": {Temperature: 0.8, TopP: 0.95, TopK: 40, Seed: new(int64)},
 			"top-p":   {Temperature: 1, TopP: 0.9, Seed: new(int64)},
@@ -20,7 +21,7 @@ func BenchmarkSample(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				text, err := spec.JSON()
+				text, err := (&Spec{Params: spec}).JSON()
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -158,7 +158,7 @@ func (t table) take(it *Item, step uint64, vocab int) (*sequence, error) {
 func newSequence(it *Item, vocab int) (*sequence, error) {
 	spec, err := ParseSpec(it.Spec)
 	if err == nil {
-		err = spec.Params().Validate(vocab)
+		err = spec.Validate(vocab)
 	}
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func newSequence(it *Item, vocab int) (*sequence, error) {
 	q := &sequence{spec: spec, prompt: it.Prompt}
 	q.tokens = append(make([]int32, 0, len(it.Tokens)+16), it.Tokens...)
 	if spec.Pool == "" {
-		q.sampler = sample.New(spec.Params(), spec.Index)
+		q.sampler = sample.New(spec.Params, spec.Index)
 	} else if q.pool, err = newPool(spec.Pool); err != nil {
 		return nil, err
 	}

@@ -123,42 +123,7 @@ type Spec struct {
 	Index  int           `json:"index,omitempty"`
 	Images []infer.Image `json:"images,omitempty"`
 
-	// The others are sample.Params.
-
-	Temperature       float64           `json:"temperature,omitempty"`
-	TopK              int               `json:"top_k,omitempty"`
-	TopP              float64           `json:"top_p,omitempty"`
-	MinP              float64           `json:"min_p,omitempty"`
-	RepetitionPenalty float64           `json:"repetition_penalty,omitempty"`
-	PresencePenalty   float64           `json:"presence_penalty,omitempty"`
-	FrequencyPenalty  float64           `json:"frequency_penalty,omitempty"`
-	LogitBias         map[int32]float32 `json:"logit_bias,omitempty"`
-	Seed              *int64            `json:"seed,omitempty"`
-	Logprobs          bool              `json:"logprobs,omitempty"`
-	Top               int               `json:"top,omitempty"`
-	// MinTokens: no end token is chosen before.
-	MinTokens int     `json:"min_tokens,omitempty"`
-	Ends      []int32 `json:"ends,omitempty"`
-}
-
-// SetParams sets the sampling parameters.
-func (s *Spec) SetParams(p sample.Params) {
-	s.Temperature, s.TopK, s.TopP, s.MinP = p.Temperature, p.TopK, p.TopP, p.MinP
-	s.RepetitionPenalty, s.PresencePenalty, s.FrequencyPenalty = p.RepetitionPenalty, p.PresencePenalty, p.FrequencyPenalty
-	s.LogitBias, s.Seed, s.Logprobs, s.Top = p.LogitBias, p.Seed, p.Logprobs, p.Top
-	s.MinTokens, s.Ends = p.MinTokens, p.Ends
-	if p.MinTokens == 0 {
-		s.Ends = nil
-	}
-}
-
-// Params returns the sampling parameters.
-func (s *Spec) Params() sample.Params {
-	return sample.Params{
-		Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP,
-		RepetitionPenalty: s.RepetitionPenalty, PresencePenalty: s.PresencePenalty, FrequencyPenalty: s.FrequencyPenalty,
-		LogitBias: s.LogitBias, Seed: s.Seed, Logprobs: s.Logprobs, Top: s.Top, MinTokens: s.MinTokens, Ends: s.Ends,
-	}
+	sample.Params
 }
 
 // JSON returns nil for the zero Spec.

@@ -282,8 +282,7 @@ func TestSpec(t *testing.T) {
 		Temperature: 0.1, TopK: 3, TopP: 0.3, MinP: 0.01, RepetitionPenalty: 1.1, PresencePenalty: -2, FrequencyPenalty: 1e-9,
 		LogitBias: map[int32]float32{7: 0.1}, Seed: &seed, MinTokens: 2, Ends: []int32{9}, Logprobs: true, Top: 20,
 	}
-	var s worker.Spec
-	s.SetParams(want)
+	s := worker.Spec{Params: want}
 	text, err := s.JSON()
 	if err != nil {
 		t.Fatal(err)
@@ -292,7 +291,7 @@ func TestSpec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, back.Params()); diff != "" {
+	if diff := cmp.Diff(want, back.Params); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if text, err := new(worker.Spec).JSON(); err != nil || len(text) != 0 {
