@@ -88,8 +88,8 @@ func (q *Queues) Run(ctx context.Context) {
 	}
 }
 
-// begin is known, but begins a function whose reports come before its declaration. One that was removed begins with its
-// declaration only.
+// begin returns a function, which it begins if reports, grants or failures come before the declaration. One that was
+// removed begins with its declaration only: until then it returns nil.
 func (q *Queues) begin(name api.FunctionName, declared bool) *Function {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -214,7 +214,7 @@ func (q *Queues) ObserveInstance(st api.InstanceStatus) {
 
 // Grant stores a grant. If requests wait, the wake begins at once.
 func (q *Queues) Grant(g api.Grant) {
-	taken, f := q.grants.grant(g), q.known(g.Function)
+	taken, f := q.grants.grant(g), q.begin(g.Function, false)
 	if !taken || f == nil {
 		return
 	}
@@ -234,7 +234,7 @@ func (q *Queues) Revoke(ctx context.Context, g api.Grant) error { return q.grant
 // Fail records that a function can't start: requests are refused until an instance is awake or err's RetryAfter, if
 // any, has passed. A nil err ends this, and so does a declaration.
 func (q *Queues) Fail(name api.FunctionName, err *api.Error) {
-	f := q.known(name)
+	f := q.begin(name, false)
 	if f == nil {
 		return
 	}
